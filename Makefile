@@ -1,0 +1,81 @@
+# make serve      install, pull the default model, serve it on 127.0.0.1:8000
+# make test       everything a change must pass (10 minutes at most); make test-full: what takes longer
+# make lint       the checks without the tests; make format mends what can be mended
+# make build      compile the kernels again after a change (seconds)
+# make clean      remove .venv and everything built
+#
+# Paths are relative on purpose: the folder may have spaces in its name.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve test test-full lint format build clean
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+
+MODEL ?= smollm2
+HOST ?= 127.0.0.1
+PORT ?= 8000
+ARGS ?=
+
+# The first Python that is 3.11 or newer and can make environments.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+KERNELS := CMakeLists.txt $(wildcard kernels/*)
+CXX_FILES = $(wildcard kernels/*.cpp kernels/*.h)
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+serve: .venv/.installed
+	@$(BIN)/python -m octavo pull $(MODEL)
+	@exec $(BIN)/python -m octavo serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-full: .venv/.installed-dev
+	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=1800
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: .venv/.installed-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+build: .venv/.tools
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable .
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment has the build tools in it, so that a change compiles one file and not everything again.
+.venv/.tools: pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "error: no Python 3.11 or newer with venv was found; install python3 and python3-venv," \
+		"or give one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Preparing .venv with $(PYTHON) …"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	@$(BIN)/python -c 'import tomllib; \
+		print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > .venv/build-requires.txt
+	@$(PIP) install -r .venv/build-requires.txt
+	@command -v cmake >/dev/null || $(PIP) install cmake
+	@touch $@
+
+.venv/.installed: .venv/.tools $(KERNELS)
+	@echo "Installing Octavo and compiling its kernels (a minute the first time) …"
+	@$(PIP) install --no-build-isolation --editable .
+	@touch $@
+
+.venv/.installed-dev: .venv/.tools $(KERNELS)
+	@echo "Installing Octavo with the test tools and compiling its kernels …"
+	@$(PIP) install --no-build-isolation --editable '.[dev]'
+	@touch $@ .venv/.installed
