@@ -73,6 +73,10 @@ clean:
 .venv/.installed: .venv/.tools $(KERNELS)
 	@echo "Installing Octavo and compiling its kernels (a minute the first time) …"
 	@$(PIP) install --no-build-isolation --editable .
+	@$(BIN)/python -c 'import octavo._kernels' 2>/dev/null || { \
+		echo "note: no C++ compiler or no Python headers, so the kernels were not built and the slow NumPy backend will serve;" \
+			"install g++ and python3-dev, then run: make clean serve" >&2; \
+		$(PIP) install --no-build-isolation --editable '.[reference]'; }
 	@touch $@
 
 .venv/.installed-dev: .venv/.tools $(KERNELS)
