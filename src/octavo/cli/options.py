@@ -1,0 +1,90 @@
+"""Command-line options made from the fields of the settings. Knows names and types, and no setting's meaning."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+import textwrap
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from octavo.config import EngineConfig
+
+__all__ = ["engine_options", "field_help", "parse_size"]
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+_ALIASES = {
+    "max_running": ["--max-num-seqs"],
+    "max_step_tokens": ["--max-num-batched-tokens"],
+    "memory_utilization": ["--gpu-memory-utilization"],
+}
+"""vLLM's names, for those who know them."""
+
+
+def parse_size(text: str) -> int:
+    """Bytes from `2GiB`, `500MB`, `1.5g` (as `GB`) or a plain number. Raises typer.BadParameter."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)(b?)", text.strip().lower())
+    if match is None or (match[3] and not match[2]):
+        raise typer.BadParameter(f"{text!r} is not a size; write a number and a unit, such as 2GiB or 500MB.")
+    units = _BINARY_UNITS if match[3] else _UNITS
+    return int(float(match[1]) * units[match[2]])
+
+
+def field_help(settings: type[msgspec.Struct]) -> dict[str, str]:
+    """The docstring that stands under each field in the source of `settings`, on one line, by field name."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(settings))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    texts = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[name] = " ".join(text.replace("`", "").split())
+    return texts
+
+
+def engine_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` one option per EngineConfig field in place of its parameter `settings`.
+
+    The command gets `settings`: a dict of the fields that were given, and no other, so that a default is
+    written down once, in EngineConfig. `model_dir` is left out: it comes from the model's name.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    hints = typing.get_type_hints(EngineConfig)
+    helps = field_help(EngineConfig)
+    fields = [field for field in msgspec.structs.fields(EngineConfig) if field.name != "model_dir"]
+    options = []
+    for field in fields:
+        size = field.name.endswith("_bytes")
+        default = f" [default: {field.default}]" if field.default is not None else ""
+        flag = "--" + field.name.removesuffix("_bytes").replace("_", "-")
+        option = typer.Option(
+            flag,
+            *_ALIASES.get(field.name, []),
+            help=helps[field.name] + default,
+            parser=parse_size if size else None,
+            metavar="SIZE" if size else None,
+        )
+        kind = hints[field.name] | None
+        options.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option]
+            )
+        )
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        given = {field.name: kwargs.pop(field.name) for field in fields}
+        settings = {name: value for name, value in given.items() if value is not None}
+        command(*args, settings=settings, **kwargs)
+
+    own = [parameter for name, parameter in signature.parameters.items() if name != "settings"]
+    wrapper.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return wrapper

@@ -1,0 +1,49 @@
+"""Fixtures that every room's tests share: where the default model is, and the data beside the repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Downloads and converted models are kept between runs, apart from the user's own; child processes inherit it.
+os.environ.setdefault("OCTAVO_CACHE", str(REPOSITORY / ".cache" / "octavo"))
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder with oracles and traces: $OCTAVO_SHARED, or `shared` beside the repository."""
+    path = Path(os.environ.get("OCTAVO_SHARED", REPOSITORY.parent / "shared"))
+    if not path.is_dir():
+        pytest.skip(f"{path} is not there: the oracle's data are not part of the repository (set OCTAVO_SHARED)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def model_dir() -> Path:
+    """The store's folder of the default model; `octavo pull` downloads (98 MB) and converts what is not there."""
+    pull = [sys.executable, "-m", "octavo", "pull", "smollm2"]
+    done = subprocess.run(pull, check=False, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"the default model cannot be had: {done.stderr}"
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def model_path(model_dir: Path) -> Path:
+    """The default model's GGUF file."""
+    from octavo.models.store import StoredModel
+
+    return StoredModel.load(model_dir).source
+
+
+@pytest.fixture(scope="session")
+def tiny_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random llama GGUF of a few hundred kB: enough for everything but good sentences."""
+    from tests.models.tiny import write_tiny_llama
+
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
