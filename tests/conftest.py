@@ -20,13 +20,15 @@ def shared_dir() -> Path:
     """The folder with oracles and traces: $OCTAVO_SHARED, or `shared` beside the repository."""
     path = Path(os.environ.get("OCTAVO_SHARED", REPOSITORY.parent / "shared"))
     if not path.is_dir():
-        pytest.skip(f"{path} is not there: the oracle's data are not part of the repository (set OCTAVO_SHARED)")
+        pytest.skip(
+            f"{path} is not there; the oracle's data are no part of the repository: set OCTAVO_SHARED"
+        )
     return path
 
 
 @pytest.fixture(scope="session")
 def model_dir() -> Path:
-    """The store's folder of the default model; `octavo pull` downloads (98 MB) and converts what is not there."""
+    """The store's folder of the default model; `octavo pull` downloads (98 MB) and converts it once."""
     pull = [sys.executable, "-m", "octavo", "pull", "smollm2"]
     done = subprocess.run(pull, check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"the default model cannot be had: {done.stderr}"

@@ -87,7 +87,9 @@ def test_every_field_but_the_folder_has_an_option_with_its_docstring_as_help() -
 
 
 def test_types_are_the_fields_own() -> None:
-    settings = _given("--kv-memory", "2GiB", "--backend", "reference", "--threads", "2", "--step-log", "x.log")
+    settings = _given(
+        "--kv-memory", "2GiB", "--backend", "reference", "--threads", "2", "--step-log", "x.log"
+    )
     config = EngineConfig(model_dir="/m", **settings)
     assert config.kv_memory_bytes == 2 << 30
     assert config.backend == "reference"

@@ -1,4 +1,4 @@
-"""Command-line options made from the fields of the settings. Knows names and types, and no setting's meaning."""
+"""Command-line options made from the fields of the settings. Knows names and types, not their meaning."""
 
 from __future__ import annotations
 

@@ -1,0 +1,86 @@
+"""The command line: which commands there are, and how an error is told. Knows no engine and no HTTP.
+
+Commands import what they need when they run, so that `octavo --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+import octavo
+from octavo.cli.pull import pull
+from octavo.cli.replay import replay
+from octavo.cli.serve import serve
+from octavo.errors import ClientError, OctavoError
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    name="octavo",
+    help="Serve large language models on your own machine.",
+    rich_markup_mode=None,  # plain help can be searched and copied, and costs no import of rich
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (serve, pull, replay):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"octavo {octavo.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return 0, 1 (our fault or the machine's), 2 (the caller's) or 130 (interrupted).
+
+    An error is one line on stderr. OCTAVO_TRACEBACK=1 shows where it came from.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        return typer.main.get_command(app).main(arguments, "octavo", standalone_mode=False) or 0
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone; the interpreter must not try to flush to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if os.environ.get("OCTAVO_TRACEBACK"):
+            raise
+        code, message = _explain(error)
+        print("error:", " ".join(message.split()), file=sys.stderr)
+        return code
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    """The exit code and the sentence for an error that ended a command."""
+    match error:
+        case TyperException():
+            context = getattr(error, "ctx", None)
+            hint = f" (see {context.command_path} --help)" if context is not None else ""
+            return 2, error.format_message() + hint
+        case OctavoError():
+            return 2 if isinstance(error, ClientError) else 1, str(error)
+        case OSError(strerror=str(reason)):
+            return 1, f"{error.filename}: {reason}." if error.filename else f"{reason}."
+        case MemoryError():
+            return 1, "this machine has not enough memory; try a smaller --kv-memory or a smaller model."
+    kind = type(error).__name__
+    return 1, f"{kind}: {error} (a fault in octavo; run again with OCTAVO_TRACEBACK=1 and report it)."

@@ -1,0 +1,50 @@
+"""`octavo serve`: a model behind an OpenAI-compatible API. Knows arguments; the server is in `server/`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from octavo.cli.options import engine_options
+from octavo.cli.pull import MODEL_HELP, fetch, kernels_built
+
+__all__ = ["serve"]
+
+
+@engine_options
+def serve(
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "smollm2",
+    *,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8000,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="OCTAVO_API_KEY",
+            help="A key that clients must send as Authorization: Bearer; may be given several times. "
+            "Better set in the environment, since arguments can be seen by other users.",
+        ),
+    ] = None,
+    served_model_name: Annotated[
+        str | None, typer.Option(help='What clients put into "model"; the default is MODEL as given.')
+    ] = None,
+    settings: dict[str, Any],
+) -> None:
+    """Serve MODEL: an OpenAI-compatible API, downloaded and converted first if need be."""
+    from octavo.config import EngineConfig
+    from octavo.server.run import run
+
+    if not kernels_built() and "backend" not in settings:
+        settings["backend"] = "reference"
+        print(
+            "warning: the C++ kernels were not built, so NumPy computes, some hundred times slower; "
+            "install a C++ compiler and Octavo again.",
+            file=sys.stderr,
+        )
+    stored = fetch(model)
+    config = EngineConfig(model_dir=str(stored.dir), **settings)
+    run(config, host=host, port=port, api_keys=tuple(api_key or ()), model_name=served_model_name or model)

@@ -1,0 +1,40 @@
+"""Settings. Frozen, unknown names refused; each field's docstring is its command-line help."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["EngineConfig"]
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything an engine process needs. Paths are absolute; the environment was read at the edge."""
+
+    model_dir: str
+    """The store's folder of a converted model (see models/store)."""
+    backend: Literal["native", "reference"] = "native"
+    """Who computes: the C++ kernels, or readable NumPy."""
+    kv_dtype: Literal["bf16", "fp32"] = "bf16"
+    """How K and V are stored."""
+    kv_memory_bytes: int | None = None
+    """Memory for the KV cache; the default is a quarter of what is free, 4 GiB at most."""
+    memory_utilization: float | None = None
+    """Instead of a size: the share (0 to 1) of the memory that weights and workspace leave free."""
+    num_blocks: int | None = None
+    """The size of the KV cache in blocks, instead of in bytes (for tests)."""
+    block_size: int = 16
+    """Tokens in a KV block."""
+    max_running: int = 64
+    """Sequences that run at once; more wait."""
+    max_model_len: int | None = None
+    """The longest sequence, prompt and output; the default is the model's own, or what the KV cache holds."""
+    max_step_tokens: int = 512
+    """The budget: tokens that one step may compute. Small steps, smooth streams; large ones, fast prompts."""
+    threads: int | None = None
+    """Worker threads; the default is the number of cores this process may use."""
+    depth: int = 0
+    """Steps in flight beside the one being collected."""
+    step_log: str | None = None
+    """Write every step's inputs, plan and samples to this file, for `octavo replay`."""

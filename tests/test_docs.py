@@ -1,0 +1,95 @@
+"""What the documents name exists: links, files, make targets, commands and their options, defaults."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+
+from octavo.cli.main import app
+from octavo.config import EngineConfig
+from tests.conftest import REPOSITORY
+
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def _options(command: str) -> set[str]:
+    return {"--help", *(name for parameter in COMMANDS[command].params for name in parameter.opts)}
+
+
+def _code(page: Path) -> list[str]:
+    """Every piece of code on the page: the lines of blocks, and what stands between backticks."""
+    text = page.read_text()
+    fenced = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"^ {4}(.*)$", rest, re.MULTILINE)
+    inline = re.findall(r"`([^`\n]+)`", rest)
+    lines = "\n".join(fenced).replace("\\\n", " ").splitlines()
+    return [*lines, *indented, *inline]
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file) if file else page
+        assert linked.exists(), f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page.name} links to {target}"
+
+
+@every_page
+def test_files_and_rooms_exist(page: Path) -> None:
+    homes = (REPOSITORY, REPOSITORY / "src" / "octavo")
+    for code in _code(page):
+        if re.fullmatch(r"[\w.\-/]+(\.(py|md|toml|h|cpp|txt)|/)", code) and "/" in code:
+            assert any((home / code).exists() for home in homes), f"{page.name} names {code}"
+
+
+@every_page
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    for code in _code(page):
+        for target in re.findall(r"^make ([a-z][\w-]*)", code):
+            assert target in targets, f"{page.name} says make {target}"
+
+
+@every_page
+def test_commands_and_options_exist(page: Path) -> None:
+    for code in _code(page):
+        match = re.match(r"(?:\$ )?(?:\.venv/bin/)?octavo ([a-z][\w|]*)(.*)", code)
+        if match is None:
+            continue
+        for command in match[1].split("|"):
+            assert command in COMMANDS, f"{page.name} names octavo {command}"
+            for option in re.findall(r"(?<!\S)(--[a-z][a-z-]*)", match[2]):
+                assert option in _options(command), f"{page.name} names octavo {command} {option}"
+
+
+@every_page
+def test_options_named_alone_belong_to_some_command(page: Path) -> None:
+    every = set().union(*(_options(command) for command in COMMANDS), {"--version"})
+    for code in _code(page):
+        if option := re.match(r"--[a-z][a-z-]*", code):
+            assert option[0] in every, f"{page.name} names {option[0]}"
+
+
+def test_the_knobs_page_has_every_option_of_serve_with_its_default() -> None:
+    page = (REPOSITORY / "docs" / "knobs.md").read_text()
+    flags = {option for option in _options("serve") if option.startswith("--")} - {"--help"}
+    assert flags <= set(re.findall(r"--[a-z-]+", page))
+    shown = dict(re.findall(r"^\| `(--[a-z-]+)`[^|]*\| ([^|]*) \|", page, re.MULTILINE))
+    for field in msgspec.structs.fields(EngineConfig):
+        flag = "--" + field.name.removesuffix("_bytes").replace("_", "-")
+        if field.name != "model_dir" and field.default is not None:
+            assert shown[flag] == f"`{field.default}`", f"docs/knobs.md gives {shown[flag]} for {flag}"
