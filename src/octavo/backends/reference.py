@@ -1,0 +1,486 @@
+"""The readable truth: a backend in NumPy that other backends are tested against. Knows no speed.
+
+Arithmetic is float32 on the dequantised weights of any GGUF format. Every answer is bit-identical whatever
+else is in the plan, because each number is computed by operations that cannot see the neighbours:
+elementwise ones, sums along one row, and products by `einsum`, which (unlike BLAS) neither changes its order
+with the shape nor starts threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.backends import choice
+from octavo.backends.base import (
+    BlockCopy,
+    ChoiceRule,
+    Handle,
+    Limits,
+    Plan,
+    PlanError,
+    PlanRow,
+    SampleRow,
+    Samples,
+    SlotOpen,
+    TokenSample,
+)
+from octavo.errors import ModelError, SettingsError
+from octavo.models.gguf import GGUFFile
+from octavo.models.program import Attention, Embed, Gated, Head, Linear, Norm, Op, RopeOp
+from octavo.models.spec import ModelSpec, Rope
+
+__all__ = ["ReferenceBackend"]
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+STRIP = 2048  # outputs at once in a product, so that the running sums stay in the first-level cache
+HEAD_ROWS = 16  # rows whose logits exist at the same time: 3 MB at a vocabulary of 49,152
+
+
+class Source(Protocol):
+    """What is needed of a stored model."""
+
+    @property
+    def spec(self) -> ModelSpec: ...
+    @property
+    def source(self) -> Path: ...
+
+
+class Weights:
+    """The tensors of a GGUF file as float32, each dequantised when it is first used and then kept."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import gguf
+        except ImportError as error:
+            raise SettingsError(
+                "backend is 'reference', which needs the package gguf, and that is not installed; "
+                "install octavo[reference] or take backend 'native'."
+            ) from error
+        self._file = GGUFFile(path)
+        self._dequantize = gguf.dequantize
+        self._kinds = {name: gguf.GGMLQuantizationType(t.type.id) for name, t in self._file.tensors.items()}
+        self._kept: dict[str, Floats] = {}
+        for tensor in {t.type: t for t in self._file.tensors.values()}.values():
+            try:
+                self._float32(tensor.name, np.zeros((1, tensor.type.block_bytes), np.uint8))
+            except NotImplementedError as error:
+                raise ModelError(
+                    f"'{path}': tensor {tensor.name!r} has type {tensor.type.name}, which the package gguf "
+                    "cannot dequantise; take a file with other types."
+                ) from error
+
+    def rows(self, name: str, ids: Ints) -> Floats:
+        """Rows `ids` of a matrix, [len(ids), inputs]. Not kept: few rows of an embedding are used."""
+        return self._float32(name, self._raw(name)[ids])
+
+    def matrix(self, name: str) -> Floats:
+        """A matrix, transposed: [inputs, outputs]."""
+        if name not in self._kept:
+            self._kept[name] = np.ascontiguousarray(self._float32(name, self._raw(name)).T)
+        return self._kept[name]
+
+    def vector(self, name: str) -> Floats:
+        if name not in self._kept:
+            self._kept[name] = self._float32(name, self._raw(name))[0]
+        return self._kept[name]
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def _raw(self, name: str) -> NDArray[np.uint8]:
+        """The file's bytes, [rows, bytes of a row]; a vector is one row."""
+        rows = self._file.tensors[name].shape[:-1]
+        return self._file.data(name).reshape(*rows or (1,), -1)
+
+    def _float32(self, name: str, raw: NDArray[np.uint8]) -> Floats:
+        return np.asarray(self._dequantize(raw, self._kinds[name]), np.float32)
+
+
+@dataclass
+class Slot:
+    """What the backend was told about one running sequence."""
+
+    history: list[int]
+    tables: list[list[int]]
+    rule: ChoiceRule
+
+
+@dataclass
+class Span:
+    """The tokens of one plan row: places `first` … of the batch, positions `start` … of the sequence."""
+
+    slot: Slot
+    start: int
+    count: int
+    first: int
+
+
+@dataclass
+class Batch:
+    """All tokens of a plan, one after another, and the buffers of the program: float32 [tokens, width]."""
+
+    tokens: Ints
+    positions: Ints
+    spans: list[Span]
+    buffers: dict[str, Floats] = field(default_factory=dict)
+
+
+@dataclass
+class Step:
+    """A launched plan. `samples` is None until `sample`."""
+
+    plan: Plan
+    batch: Batch
+    samples: Samples | None = None
+
+
+class ReferenceBackend:
+    """`Backend` in NumPy. `launch` and `sample` do their work at once.
+
+    `depth`: how many plans may be launched and not yet collected when another is launched. `kv_dtype` "bf16"
+    rounds K and V to bfloat16 (kept in float32 arrays). Raises SettingsError without the package `gguf`,
+    PlanError for a plan or a call that breaks the contract of `backends/base.py`.
+    """
+
+    name = "reference"
+    invariant = True
+
+    def __init__(
+        self, model: Source, limits: Limits, *, kv_dtype: Literal["bf16", "fp32"] = "fp32", depth: int = 0
+    ) -> None:
+        self.spec = model.spec
+        self.limits = limits
+        simd = "+".join(np.show_config(mode="dicts")["SIMD Extensions"]["found"])
+        self.arithmetic_id = (
+            f"reference:{self.spec.weights_hash}:numpy-{np.__version__}:{simd}:kv-{kv_dtype}:exact"
+        )
+        self._depth = depth
+        self._round = _bfloat16 if kv_dtype == "bf16" else _unchanged
+        self._weights = Weights(model.source)
+        self._cos, self._sin = _rotations(self.spec.rope, limits.max_model_len)
+        self._kv = [  # per group [block][layer][K|V][head][token][component]
+            np.zeros(
+                (limits.num_blocks, len(g.layers), 2, g.kv_heads, limits.block_size, g.head_dim), np.float32
+            )
+            for g in self.spec.kv_groups
+        ]
+        self._slots: dict[int, Slot] = {}
+        self._flight: deque[Step] = deque()  # launched, not collected
+        self._last: Step | None = None
+
+    # The three calls of a step
+
+    def launch(self, plan: Plan) -> Handle:
+        self._check_turn(plan)
+        for opened in plan.opens:
+            self._open(opened)
+        for copied in plan.copies:
+            self._copy(copied)
+        step = Step(plan, self._advance(plan.rows))
+        self._run(chain(self.spec.program.start, *self.spec.program.layers), step.batch)
+        self._flight.append(step)
+        self._last = step
+        return step
+
+    def sample(self, handle: Handle, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
+        if not isinstance(handle, Step) or handle is not self._last or handle.samples is not None:
+            raise PlanError("sample: the handle is not the last launched plan, or it was sampled before.")
+        rows = handle.plan.samples
+        if masks is not None and len(masks) != len(rows):
+            raise PlanError(f"sample: {len(masks)} masks for {len(rows)} sample rows; give one per row.")
+        askers: dict[int, list[int]] = {}  # place in the batch → the sample rows that want its logits
+        for i, row in enumerate(rows):
+            askers.setdefault(self._place(handle, row), []).append(i)
+        answers: dict[int, TokenSample] = {}
+        places = sorted(askers)
+        for begin in range(0, len(places), HEAD_ROWS):
+            tile = places[begin : begin + HEAD_ROWS]
+            for place, logits in zip(tile, self._logits(handle.batch, tile), strict=True):
+                for i in askers[place]:
+                    mask = None if masks is None else masks[i]
+                    answers[i] = self._answer(logits, rows[i], handle.batch.positions[place], mask)
+        handle.samples = tuple(answers[i] for i in range(len(rows)))
+
+    def collect(self, handle: Handle) -> Samples:
+        if not self._flight or handle is not self._flight[0]:
+            raise PlanError("collect: the handle is not the oldest in flight; collect each once, in order.")
+        samples = self._flight[0].samples
+        if samples is None:
+            raise PlanError(f"collect: step {self._flight[0].plan.step} was never sampled.")
+        self._flight.popleft()
+        return samples
+
+    def close(self) -> None:
+        self._slots.clear()
+        self._flight.clear()
+        self._kv.clear()
+        self._weights.clear()
+        self._last = None
+
+    # What a plan changes
+
+    def _check_turn(self, plan: Plan) -> None:
+        if not self._kv:
+            raise PlanError(f"launch of step {plan.step}: the backend is closed.")
+        if self._last is not None and self._last.samples is None:
+            raise PlanError(f"launch of step {plan.step}: step {self._last.plan.step} was not sampled.")
+        if len(self._flight) > self._depth:
+            raise PlanError(
+                f"launch of step {plan.step}: {len(self._flight)} plans are in flight at depth {self._depth}."
+            )
+        if plan.tokens > self.limits.max_step_tokens:
+            raise PlanError(
+                f"launch of step {plan.step}: {plan.tokens} tokens are over {self.limits.max_step_tokens}."
+            )
+
+    def _open(self, opened: SlotOpen) -> None:
+        if not 0 <= opened.slot < self.limits.max_slots:
+            raise PlanError(f"slot {opened.slot} does not exist; there are {self.limits.max_slots}.")
+        if len(opened.tables) != len(self._kv):
+            raise PlanError(f"slot {opened.slot}: {len(opened.tables)} tables for {len(self._kv)} KV groups.")
+        for table in opened.tables:
+            self._check_blocks(table)
+        self._check_tokens(opened.history)
+        self._slots[opened.slot] = Slot(
+            list(opened.history), [list(table) for table in opened.tables], opened.rule
+        )
+
+    def _copy(self, copied: BlockCopy) -> None:
+        if not 0 <= copied.group < len(self._kv):
+            raise PlanError(f"copy in KV group {copied.group}; there are {len(self._kv)}.")
+        self._check_blocks((copied.source, copied.target))
+        self._kv[copied.group][copied.target] = self._kv[copied.group][copied.source]
+
+    def _advance(self, rows: Sequence[PlanRow]) -> Batch:
+        """Bring the slots up to date and lay out the tokens to compute."""
+        spans: list[Span] = []
+        tokens: list[int] = []
+        positions: list[int] = []
+        if len({row.slot for row in rows}) < len(rows):
+            raise PlanError("two rows of one plan advance the same slot.")
+        for row in rows:
+            slot = self._slot(row.slot)
+            self._extend(slot, row)
+            end = row.start + row.count
+            spans.append(Span(slot, row.start, row.count, len(tokens)))
+            tokens += slot.history[row.start : end]
+            positions += range(row.start, end)
+        return Batch(np.array(tokens, np.int64), np.array(positions, np.int64), spans)
+
+    def _extend(self, slot: Slot, row: PlanRow) -> None:
+        end = row.start + row.count
+        at = end - len(row.tokens)
+        if row.start < 0 or row.count < 1 or at < row.start:
+            raise PlanError(
+                f"slot {row.slot}: {row} computes nothing, or holds more tokens than it computes."
+            )
+        if at > len(slot.history):
+            raise PlanError(
+                f"slot {row.slot}: positions {row.start} … {end - 1} need {at} known tokens; "
+                f"the history holds {len(slot.history)}."
+            )
+        if end > self.limits.max_model_len:
+            raise PlanError(f"slot {row.slot}: {end} tokens; the limit is {self.limits.max_model_len}.")
+        if row.tokens:
+            tokens = [self._resolve(token) for token in row.tokens]
+            self._check_tokens(tokens)
+            slot.history[at:] = tokens
+        for table, logical, blocks in zip(slot.tables, row.tables_at, row.blocks, strict=False):
+            if not 0 <= logical <= len(table):
+                raise PlanError(f"slot {row.slot}: blocks at {logical} leave a hole after {len(table)}.")
+            self._check_blocks(blocks)
+            table[logical : logical + len(blocks)] = blocks
+        for table in slot.tables:
+            if len(table) * self.limits.block_size < end:
+                raise PlanError(
+                    f"slot {row.slot}: {end} tokens do not fit the {len(table)} blocks of its table."
+                )
+
+    def _resolve(self, token: int) -> int:
+        """An id as it is; v < 0 is sample −v − 1 of the plan before."""
+        if token >= 0:
+            return token
+        before = self._last.samples if self._last is not None else None
+        if before is None or -token - 1 >= len(before):
+            raise PlanError(f"token {token} refers to a sample that the plan before does not have.")
+        return before[-token - 1].token
+
+    def _slot(self, slot: int) -> Slot:
+        if slot not in self._slots:
+            raise PlanError(f"slot {slot} was never opened.")
+        return self._slots[slot]
+
+    def _check_blocks(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            if not 0 <= block < self.limits.num_blocks:
+                raise PlanError(f"block {block} does not exist; there are {self.limits.num_blocks}.")
+
+    def _check_tokens(self, tokens: Iterable[int]) -> None:
+        for token in tokens:
+            if not 0 <= token < self.spec.vocab_size:
+                raise PlanError(f"token {token} is outside the vocabulary of {self.spec.vocab_size}.")
+
+    # The program
+
+    def _run(self, ops: Iterable[Op], batch: Batch) -> None:
+        """Apply the operations to the batch's buffers, in order."""
+        buffers, weights = batch.buffers, self._weights
+        for op in ops:
+            match op:
+                case Embed():
+                    buffers["x"] = np.float32(op.scale) * weights.rows(op.table, batch.tokens)
+                case Norm():
+                    source = buffers[op.source]
+                    mean = np.mean(source * source, axis=-1, keepdims=True)
+                    gain = weights.vector(op.weight) + np.float32(op.offset)
+                    buffers[op.target] = source / np.sqrt(mean + np.float32(op.eps)) * gain
+                case Linear():
+                    for i, target in enumerate(op.targets):
+                        y = _matmul(buffers[op.source], weights.matrix(op.weights[i]))
+                        if op.biases and (bias := op.biases[i]) is not None:
+                            y = y + weights.vector(bias)
+                        if op.add:
+                            y = buffers[target] + np.float32(op.scale) * y
+                        buffers[target] = y
+                case Gated():
+                    gate = _matmul(buffers[op.source], weights.matrix(op.gate))
+                    buffers[op.target] = _silu(gate) * _matmul(buffers[op.source], weights.matrix(op.up))
+                case RopeOp():
+                    for name in ("q", "k"):
+                        self._rotate(buffers[name], batch.positions)
+                case Attention():
+                    buffers["a"] = self._attend(op, batch)
+                case Head():
+                    y = _matmul(buffers[op.source], weights.matrix(op.weight))
+                    buffers["logits"] = np.float32(op.scale) * y
+
+    def _rotate(self, x: Floats, positions: Ints) -> None:
+        """Rotate every head of `x` [tokens, heads · head_dim] in place."""
+        rope, pairs = self.spec.rope, self.spec.rope.dim // 2
+        heads = x.reshape(len(x), -1, self.spec.head_dim)
+        if rope.interleaved:
+            a, b = heads[..., 0 : 2 * pairs : 2], heads[..., 1 : 2 * pairs : 2]
+        else:
+            a, b = heads[..., :pairs], heads[..., pairs : 2 * pairs]
+        cos, sin = self._cos[positions, None], self._sin[positions, None]
+        a[...], b[...] = a * cos - b * sin, a * sin + b * cos
+
+    def _attend(self, op: Attention, batch: Batch) -> Floats:
+        """Write K and V of these tokens, then read everything back from the cache, query by query."""
+        group, size = self.spec.kv_groups[op.group], self.limits.block_size
+        cache = self._kv[op.group][:, group.layers.index(op.layer)]  # [block][K|V][head][token][component]
+        shape = (-1, group.kv_heads, group.head_dim)
+        for span in batch.spans:
+            here = slice(span.first, span.first + span.count)
+            table = np.array(span.slot.tables[op.group])
+            blocks, inside = table[batch.positions[here] // size], batch.positions[here] % size
+            cache[blocks, 0, :, inside] = self._round(batch.buffers["k"][here].reshape(shape))
+            cache[blocks, 1, :, inside] = self._round(batch.buffers["v"][here].reshape(shape))
+
+        q = batch.buffers["q"].reshape(len(batch.tokens), group.kv_heads, -1, group.head_dim)
+        a = np.empty_like(q)
+        for span in batch.spans:
+            end = span.start + span.count
+            low = max(0, span.start + 1 - group.window) // size * size if group.window else 0
+            table = np.array(span.slot.tables[op.group][low // size : -(-end // size)])
+            keys, values = (  # [kv head][position − low][component]
+                np.moveaxis(cache[table, i], 0, 1).reshape(group.kv_heads, -1, group.head_dim) for i in (0, 1)
+            )
+            for i in range(span.count):
+                stop = span.start + i + 1
+                seen = slice((max(0, stop - group.window) if group.window else 0) - low, stop - low)
+                a[span.first + i] = _attention(
+                    q[span.first + i], keys[:, seen], values[:, seen], np.float32(op.scale)
+                )
+        return a.reshape(len(a), -1)
+
+    # The answers
+
+    def _place(self, step: Step, row: SampleRow) -> int:
+        """Where in the batch the token of a sample row is."""
+        if not 0 <= row.row < len(step.batch.spans):
+            raise PlanError(f"sample row {row}: the plan has {len(step.batch.spans)} rows.")
+        span = step.batch.spans[row.row]
+        if not 0 <= row.offset < span.count:
+            raise PlanError(f"sample row {row}: its plan row computes {span.count} tokens.")
+        return span.first + row.offset
+
+    def _logits(self, batch: Batch, places: list[int]) -> Floats:
+        """[len(places), vocab]"""
+        tile = Batch(batch.tokens[places], batch.positions[places], [])
+        tile.buffers = {name: values[places] for name, values in batch.buffers.items()}
+        self._run(self.spec.program.end, tile)
+        return tile.buffers["logits"]
+
+    def _answer(
+        self, logits: Floats, row: SampleRow, position: int, mask: NDArray[np.int32] | None
+    ) -> TokenSample:
+        if row.target >= 0:
+            self._check_tokens((row.target,))
+            return choice.score(logits, row.target, row.top)
+        slot = self._slot(row.slot)
+        if len(slot.history) <= position:
+            raise PlanError(f"sample row {row}: slot {row.slot} knows no token at position {position}.")
+        token = choice.choose(logits, slot.history[: position + 1], slot.rule, mask)
+        if slot.rule.logprobs < 0:
+            return TokenSample(token)
+        return choice.score(logits, token, slot.rule.logprobs)
+
+
+def _matmul(x: Floats, w: Floats) -> Floats:
+    """x [rows, inputs] · w [inputs, outputs]; an output is ((x₀·w₀ + x₁·w₁) + x₂·w₂) + …, each step rounded.
+
+    The order follows from the layout: `einsum` runs along the outputs, where memory is contiguous, and adds
+    one input after the other. tests/backends/test_reference.py checks it.
+    """
+    y = np.empty((len(x), w.shape[1]), np.float32)
+    for begin in range(0, w.shape[1], STRIP):
+        strip = slice(begin, begin + STRIP)
+        np.einsum("ri,io->ro", x, w[:, strip], out=y[:, strip])
+    return y
+
+
+def _silu(x: Floats) -> Floats:
+    with np.errstate(over="ignore"):  # exp(−x) = ∞ gives the right −0
+        return np.asarray(x / (np.float32(1) + np.exp(-x)))
+
+
+def _attention(q: Floats, keys: Floats, values: Floats, scale: np.float32) -> Floats:
+    """One query over the positions it sees.
+
+    q [kv heads, heads per kv head, head_dim]; keys, values [kv heads, seen, head_dim]; returns q's shape.
+    """
+    scores = scale * np.einsum("kgd,kpd->kgp", q, keys)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    mixed = np.einsum("kgp,kpd->kgd", weights, values)
+    return np.asarray(mixed / weights.sum(axis=-1, keepdims=True))
+
+
+def _rotations(rope: Rope, positions: int) -> tuple[Floats, Floats]:
+    """cos and sin of every rotary angle, [positions, dim/2], from float64."""
+    frequencies = rope.theta ** (-np.arange(0, rope.dim, 2) / rope.dim)
+    if rope.factors is not None:
+        frequencies = frequencies / np.array(rope.factors)
+    angles = np.arange(positions)[:, None] * frequencies
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def _bfloat16(x: Floats) -> Floats:
+    """Round to the nearest bfloat16, ties to even."""
+    bits = x.view(np.uint32)
+    rounded = bits + (np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)))
+    return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def _unchanged(x: Floats) -> Floats:
+    return x
