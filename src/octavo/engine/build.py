@@ -1,0 +1,64 @@
+"""From settings to a running engine: the one place that knows which classes there are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from octavo.backends.base import Backend, Limits
+from octavo.config import EngineConfig
+from octavo.engine.engine import Engine
+from octavo.engine.messages import EngineInfo
+from octavo.engine.steplog import StepLog
+from octavo.errors import SettingsError
+from octavo.memory.sizing import block_bytes, limits_for
+from octavo.models.store import StoredModel
+from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
+from octavo.timing.clock import WallClock
+
+__all__ = ["build_engine"]
+
+
+def build_engine(config: EngineConfig) -> Engine:
+    """Load the model and make an engine. Raises ModelError or SettingsError, one sentence each."""
+    model = StoredModel.load(Path(config.model_dir))
+    spec = model.spec
+    limits = limits_for(spec, config)
+    backend = _backend(model, limits, config)
+    if config.depth not in (0, 1) or (config.depth and config.backend == "native"):
+        raise SettingsError(f"depth is {config.depth}; it is 0 on native, and 0 or 1 on reference.")
+    vocabulary = model.vocabulary()
+    settings = SchedulerConfig(limits, len(spec.kv_groups), spec.eos_ids)
+    scheduler = Scheduler(settings, vocabulary)
+    info = EngineInfo(
+        model=spec.name,
+        backend=backend.name,
+        invariant=backend.invariant,
+        arithmetic_id=backend.arithmetic_id,
+        capacity=scheduler.capacity,
+        num_blocks=limits.num_blocks,
+        block_size=limits.block_size,
+        block_bytes=block_bytes(spec, limits.block_size, config.kv_dtype),
+        max_step_tokens=limits.max_step_tokens,
+        kv_dtype=config.kv_dtype,
+        threads=getattr(backend, "threads", 1),
+        pid=os.getpid(),
+    )
+    log = None
+    if config.step_log is not None:
+        try:
+            log = StepLog(config.step_log, scheduler.policy.name, settings, vocabulary)
+        except OSError as error:
+            raise SettingsError(f"step_log {config.step_log} cannot be written: {error.strerror}.") from None
+    return Engine(scheduler, backend, info, clock=WallClock(), depth=config.depth, log=log)
+
+
+def _backend(model: StoredModel, limits: Limits, config: EngineConfig) -> Backend:
+    # Imported here: each brings its own heavy parts.
+    if config.backend == "reference":
+        from octavo.backends.reference import ReferenceBackend
+
+        return ReferenceBackend(model, limits, kv_dtype=config.kv_dtype, depth=config.depth)
+    from octavo.backends.native import NativeBackend
+
+    return NativeBackend(model, limits, kv_dtype=config.kv_dtype, threads=config.threads)

@@ -1,0 +1,105 @@
+"""The step: schedule, launch, sample, collect, commit. Knows neither tensors nor text, HTTP nor processes."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from octavo.backends.base import Backend, Handle, Plan
+from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats
+from octavo.engine.steplog import StepLog
+from octavo.scheduling.inputs import Inputs
+from octavo.scheduling.scheduler import Scheduler
+from octavo.timing.clock import Clock
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """One model being served: a scheduler that decides, a backend that computes.
+
+    `depth` plans may fly while the next is decided: 0 where the backend computes at once, 1 where it runs behind.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        backend: Backend,
+        info: EngineInfo,
+        *,
+        clock: Clock,
+        depth: int = 0,
+        log: StepLog | None = None,
+    ) -> None:
+        self.info = info
+        self._scheduler = scheduler
+        self._backend = backend
+        self._clock = clock
+        self._depth = depth
+        self._log = log
+        self._inbox: list[Add | Abort] = []
+        self._flying: deque[tuple[Plan, Handle]] = deque()
+        self._duration_s = 0.0
+        self._tokens = 0
+
+    def add(self, add: Add) -> None:
+        """A request enters at the next step. One that cannot be served comes back as an "error" output."""
+        self._inbox.append(add)
+
+    def abort(self, request_id: str) -> None:
+        """A request leaves at the next step, and its blocks with it."""
+        self._inbox.append(Abort(request_id))
+
+    @property
+    def idle(self) -> bool:
+        """A step would do nothing."""
+        return not self._inbox and self._scheduler.idle
+
+    def step(self) -> Outputs:
+        """Advance every sequence that the plan names, and tell what became of it."""
+        started_s = self._clock.now_s()
+        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s)
+        self._inbox.clear()
+        plan = self._scheduler.schedule(inputs)
+        if self._log:
+            self._log.scheduled(inputs, plan)
+        if plan.rows:
+            handle = self._backend.launch(plan)
+            self._backend.sample(handle)
+            self._flying.append((plan, handle))
+        if len(self._flying) > self._depth or (self._flying and not plan.rows):
+            oldest, handle = self._flying.popleft()
+            samples = self._backend.collect(handle)
+            if self._log:
+                self._log.committed(oldest.step, samples)
+            self._scheduler.commit(oldest, samples)
+        self._duration_s = self._clock.now_s() - started_s
+        self._tokens = plan.tokens
+        return Outputs(self._scheduler.take_outputs(), self.stats())
+
+    def stats(self) -> Stats:
+        """Counters and gauges as of the last step."""
+        scheduler = self._scheduler
+        counters = scheduler.counters
+        return Stats(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            blocks_total=sum(pool.total for pool in scheduler.pools),
+            blocks_used=sum(pool.used for pool in scheduler.pools),
+            steps=counters.steps,
+            step_duration_s=self._duration_s,
+            step_tokens=self._tokens,
+            preemptions=counters.preemptions,
+            prompt_tokens=counters.prompt_tokens,
+            generation_tokens=counters.generation_tokens,
+        )
+
+    def check(self) -> None:
+        """Prove that no block and no slot leaked. Raises AssertionError."""
+        self._scheduler.check()
+
+    def close(self) -> None:
+        """Free the backend's threads and memory, and finish the log. Calling it twice is harmless."""
+        self._backend.close()
+        if self._log:
+            self._log.close()
+            self._log = None

@@ -1,0 +1,79 @@
+"""The exception tree. Knows whose fault an error is, and nothing about HTTP.
+
+    OctavoError
+    ├── ClientError            the caller can mend it (HTTP 4xx, exit code 2)
+    │   ├── InvalidParameter   a value out of range, of the wrong type, unknown
+    │   ├── CapacityError      a request that can never fit, with the numbers
+    │   ├── ModelError         a model file that is missing, damaged or not supported
+    │   └── SettingsError      a setting of the server that cannot work
+    └── ServerError            ours (HTTP 5xx, exit code 1)
+        ├── EngineDied         the engine process ended and could not be brought back
+        └── Overloaded         a limit of the server is reached; try again later
+
+Every message is one sentence: the name, the value, the reason, a hint.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CapacityError",
+    "ClientError",
+    "EngineDied",
+    "InvalidParameter",
+    "ModelError",
+    "OctavoError",
+    "Overloaded",
+    "ServerError",
+    "SettingsError",
+]
+
+
+class OctavoError(Exception):
+    """The root of every error that Octavo raises on purpose."""
+
+
+class ClientError(OctavoError):
+    """The caller's fault: the same call will fail again until it is changed."""
+
+
+class InvalidParameter(ClientError):
+    """A request parameter is out of range, of the wrong type, or unknown.
+
+    ``param`` is the name as the caller wrote it (``"top_p"``, ``"messages[2].role"``), or None.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class CapacityError(ClientError):
+    """A request that could never be served with this server's memory or limits."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ModelError(ClientError):
+    """A model that cannot be found, read, verified, or run."""
+
+
+class SettingsError(ClientError):
+    """Settings that cannot work together or on this machine."""
+
+
+class ServerError(OctavoError):
+    """Our fault, or the machine's."""
+
+
+class EngineDied(ServerError):
+    """The engine process ended and could not be brought back."""
+
+
+class Overloaded(ServerError):
+    """A limit of the server is reached. ``retry_after_s`` is a fair time to wait, in seconds."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

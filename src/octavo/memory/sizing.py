@@ -1,0 +1,97 @@
+"""How many KV blocks fit: from a setting, or from the memory that is free. Knows sizes, not tensors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from octavo.backends.base import Limits
+from octavo.config import EngineConfig
+from octavo.errors import SettingsError
+from octavo.models.spec import ModelSpec
+
+__all__ = ["available_memory_bytes", "block_bytes", "limits_for"]
+
+_DEFAULT_SHARE = 4
+_DEFAULT_MOST_BYTES = 4 << 30
+_VALUE_BYTES = {"bf16": 2, "fp32": 4}
+
+
+def block_bytes(spec: ModelSpec, block_size: int, kv_dtype: str) -> int:
+    """Bytes of one block: K and V of `block_size` tokens in all layers (of the largest KV group)."""
+    return max(
+        2 * len(group.layers) * group.kv_heads * group.head_dim * block_size * _VALUE_BYTES[kv_dtype]
+        for group in spec.kv_groups
+    )
+
+
+def available_memory_bytes(root: Path = Path("/")) -> int:
+    """What this process may still use: the machine's available memory, or less if a cgroup says so."""
+    candidates = []
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                candidates.append(int(line.split()[1]) * 1024)
+    except OSError:
+        candidates.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    for limit, usage in (
+        ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            most, used = (root / limit).read_text().strip(), (root / usage).read_text().strip()
+        except OSError:
+            continue
+        if most.isdigit():
+            candidates.append(max(int(most) - int(used), 0))
+    return min(candidates)
+
+
+def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | None = None) -> Limits:
+    """Every size a backend allocates for. Raises SettingsError, with the numbers, for what cannot work."""
+    size = config.block_size
+    if size != 16:
+        raise SettingsError(f"block_size is {size}; the kernels lay out blocks of 16 tokens, so it must be 16.")
+    for name, value in (("max_running", config.max_running), ("max_step_tokens", config.max_step_tokens)):
+        if value < 1:
+            raise SettingsError(f"{name} is {value}; it must be at least 1.")
+    if config.max_step_tokens < config.max_running:
+        raise SettingsError(
+            f"max_step_tokens is {config.max_step_tokens}, less than max_running {config.max_running}: a step could "
+            "not advance every running sequence by one token; raise the one or lower the other."
+        )
+    per_block = block_bytes(spec, size, config.kv_dtype)
+    memory = config.kv_memory_bytes
+    if config.num_blocks is not None:
+        blocks = config.num_blocks
+    else:
+        if memory is None:
+            if available_bytes is None:
+                available_bytes = available_memory_bytes()
+            memory = min(available_bytes // _DEFAULT_SHARE, _DEFAULT_MOST_BYTES)
+        blocks = memory // (per_block * len(spec.kv_groups))
+    if blocks < 1:
+        raise SettingsError(
+            f"The KV memory of {memory if config.num_blocks is None else 0} bytes holds no block: one block of {size} "
+            f"tokens takes {per_block} bytes; give kv_memory at least that, better for {spec.context_tokens} tokens."
+        )
+    holds = blocks * size
+    length = config.max_model_len
+    if length is None:
+        length = min(spec.context_tokens, holds)
+    elif length < 1 or length > spec.context_tokens:
+        raise SettingsError(
+            f"max_model_len is {length}; this model was made for 1 … {spec.context_tokens} tokens."
+        )
+    elif length > holds:
+        raise SettingsError(
+            f"max_model_len is {length}, but the KV memory holds {holds} tokens ({blocks} blocks of {size}): a request "
+            "of that length could never finish; lower it or give more kv_memory."
+        )
+    return Limits(
+        num_blocks=min(blocks, config.max_running * -(-length // size)),
+        block_size=size,
+        max_slots=config.max_running,
+        max_step_tokens=config.max_step_tokens,
+        max_model_len=length,
+    )

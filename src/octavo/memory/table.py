@@ -1,0 +1,78 @@
+"""A sequence's block table: logical to physical blocks, growth by need, copy-on-write. Knows no tensors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from octavo.memory.pool import BlockPool
+
+__all__ = ["BlockTable", "Growth"]
+
+
+class Growth(NamedTuple):
+    """What changed in a table: `blocks` now stand from logical block `at` on; `copy` (source, target) comes first."""
+
+    at: int
+    blocks: tuple[int, ...]
+    copy: tuple[int, int] | None
+
+
+class BlockTable:
+    """The blocks of one sequence in one KV group.
+
+    Owns one reference on each of its blocks. A shared block is never written: the first write to it takes a
+    block of its own, and copies what must be kept.
+    """
+
+    def __init__(self, pool: BlockPool, block_size: int) -> None:
+        self._pool = pool
+        self._block_size = block_size
+        self.blocks: list[int] = []
+
+    def needed(self, start: int, end: int) -> int:
+        """How many blocks `grow(start, end)` would take from the pool."""
+        first, last = self._span(start, end)
+        have = self.blocks[first:last]
+        return last - first - len(have) + sum(map(self._pool.shared, have))
+
+    def grow(self, start: int, end: int) -> Growth | None:
+        """Make positions start … end − 1 writable; None if they already are. Raises OutOfBlocks, changing nothing.
+
+        All positions before `start` must have been covered by earlier calls.
+        """
+        first, last = self._span(start, end)
+        assert first <= len(self.blocks), f"a gap before position {start}"
+        count = self.needed(start, end)
+        if not count:
+            return None
+        fresh = iter(self._pool.allocate(count))
+        copy = None
+        at = last
+        for index in range(first, last):
+            if index >= len(self.blocks):
+                self.blocks.append(next(fresh))
+            elif self._pool.shared(self.blocks[index]):
+                source, target = self.blocks[index], next(fresh)
+                self._pool.release([source])
+                self.blocks[index] = target
+                if index == first and start % self._block_size:
+                    copy = (source, target)
+            else:
+                continue
+            at = min(at, index)
+        return Growth(at, tuple(self.blocks[at:last]), copy)
+
+    def fork(self) -> BlockTable:
+        """A table that shares every block of this one, a partial last one too."""
+        child = BlockTable(self._pool, self._block_size)
+        self._pool.share(self.blocks)
+        child.blocks = list(self.blocks)
+        return child
+
+    def release(self) -> None:
+        """Give all blocks back."""
+        self._pool.release(self.blocks)
+        self.blocks = []
+
+    def _span(self, start: int, end: int) -> tuple[int, int]:
+        return start // self._block_size, -(-end // self._block_size)

@@ -1,0 +1,126 @@
+"""What a client may ask of the choice of tokens. Knows ranges, not how a token is chosen."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from octavo.errors import InvalidParameter
+
+__all__ = ["SamplingParams"]
+
+MAX_N = 128
+MAX_LOGPROBS = 100
+MAX_STOPS = 64
+MAX_STOP_BYTES = 1024
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the tokens of one request are chosen. Raises InvalidParameter when built out of range.
+
+    Filters act in this order: penalties, logit_bias, mask, temperature, top_k, top_p, min_p.
+    Log-probabilities are natural logarithms of the raw model distribution, taken before all of them.
+    """
+
+    n: int = 1
+    """How many sequences to make from the prompt. Sequence i equals `seed + i` asked alone."""
+    temperature: float = 1.0
+    """0 chooses the most likely token (ties go to the lowest id)."""
+    top_k: int = 0
+    """Keep the k most likely tokens; 0 or -1 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of tokens whose probability reaches p."""
+    min_p: float = 0.0
+    """Keep tokens at least this fraction as likely as the most likely one."""
+    repetition_penalty: float = 1.0
+    """Divide positive, multiply negative logits of tokens in prompt or output (CTRL, Keskar 2019)."""
+    frequency_penalty: float = 0.0
+    """Subtract this times the count of the token in the output."""
+    presence_penalty: float = 0.0
+    """Subtract this from every token in the output."""
+    logit_bias: dict[int, float] | None = None
+    """Add to the logit of a token id, -100 to 100."""
+    seed: int | None = None
+    """int64. None lets the server choose one, once per request."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a sequence; the text ends before them."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end a sequence, besides the model's own end tokens."""
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    """End tokens, stop ids and stop strings cannot end a sequence before this many tokens."""
+    max_tokens: int | None = 16
+    """None means the rest of the context."""
+    logprobs: int | None = None
+    """None: none. k ≥ 0: the chosen token's, and the k most likely ones' of each position."""
+    prompt_logprobs: int | None = None
+    """The same for each prompt token (the first has none)."""
+    skip_special_tokens: bool = True
+    """Leave control tokens out of the text."""
+
+    def __post_init__(self) -> None:
+        _whole("n", self.n, 1, MAX_N)
+        _real("temperature", self.temperature, 0.0, 100.0)
+        _whole("top_k", self.top_k, -1, 2**31 - 1)
+        _real("top_p", self.top_p, 0.0, 1.0, open_low=True)
+        _real("min_p", self.min_p, 0.0, 1.0)
+        _real("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
+        _real("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _real("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        if self.logit_bias is not None:
+            for token, bias in self.logit_bias.items():
+                _whole("logit_bias key", token, 0, 2**31 - 1)
+                _real(f"logit_bias[{token}]", bias, -100.0, 100.0)
+        if self.seed is not None:
+            _whole("seed", self.seed, -(2**63), 2**63 - 1)
+        if len(self.stop) > MAX_STOPS:
+            raise InvalidParameter(
+                f"stop has {len(self.stop)} strings; at most {MAX_STOPS} are allowed.", "stop"
+            )
+        for s in self.stop:
+            if s == "":
+                raise InvalidParameter(
+                    "stop holds an empty string, which would end every answer at once; leave it out.",
+                    "stop",
+                )
+            if len(s.encode()) > MAX_STOP_BYTES:
+                raise InvalidParameter(
+                    f"stop holds a string of {len(s.encode())} bytes; at most {MAX_STOP_BYTES} are allowed.",
+                    "stop",
+                )
+        if len(self.stop_token_ids) > MAX_STOPS:
+            raise InvalidParameter(
+                f"stop_token_ids has {len(self.stop_token_ids)} ids; at most {MAX_STOPS} are allowed.",
+                "stop_token_ids",
+            )
+        for token in self.stop_token_ids:
+            _whole("stop_token_ids", token, 0, 2**31 - 1)
+        _whole("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        if self.max_tokens is not None:
+            _whole("max_tokens", self.max_tokens, 0, 2**31 - 1)
+            if self.min_tokens > self.max_tokens:
+                raise InvalidParameter(
+                    f"min_tokens {self.min_tokens} is larger than max_tokens {self.max_tokens}.",
+                    "min_tokens",
+                )
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.prompt_logprobs is not None:
+            _whole("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+
+
+def _whole(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidParameter(f"{name} must be a whole number, not {value!r}.", name)
+    if not low <= value <= high:
+        raise InvalidParameter(f"{name} is {value}; it must lie in {low} … {high}.", name)
+
+
+def _real(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        raise InvalidParameter(f"{name} must be a finite number, not {value!r}.", name)
+    if not low <= value <= high or (open_low and value == low):
+        bound = "above" if open_low else "at least"
+        raise InvalidParameter(f"{name} is {value}; it must be {bound} {low} and at most {high}.", name)

@@ -1,0 +1,35 @@
+"""What a step gives back, per sequence. Tokens, not text; ends are decided here, inside the step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from octavo.backends.base import TokenSample
+
+__all__ = ["FinishReason", "SequenceOutput"]
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
+    """New tokens of one sequence (child `child` of request `request_id`)."""
+
+    request_id: str
+    child: int
+    samples: tuple[TokenSample, ...] = ()
+    """The new tokens, with log-probabilities if asked for."""
+    held_bytes: int = 0
+    """How many bytes at the end of the text so far may still become a stop string: do not show them yet."""
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    """The stop token id or stop string that ended it; None for the model's own end token."""
+    cut_bytes: int = 0
+    """At a finish: how many bytes at the end of the text are not part of the answer (a stop string)."""
+    prompt_samples: tuple[TokenSample | None, ...] = ()
+    """Log-probabilities of the prompt tokens, all at once, with child 0's first tokens. The first entry is None."""
+    cached_tokens: int = 0
+    """Prompt tokens whose KV was reused from the prefix cache."""
+    error: str | None = None
+    """With finish_reason "error": one sentence for the client."""

@@ -1,0 +1,94 @@
+"""A request's sequences and where each of them stands. Knows tokens and tables, not when they run."""
+
+from __future__ import annotations
+
+from octavo.backends.base import ChoiceRule, TokenSample
+from octavo.memory.table import BlockTable
+from octavo.sampling.stops import StopAutomaton, StopMatcher
+from octavo.scheduling.inputs import Add
+
+__all__ = ["Request", "Sequence"]
+
+_SEED_MODULUS = 1 << 64
+
+
+class Request:
+    """What a client asked for, compiled once: shared by its sequences."""
+
+    def __init__(self, add: Add, number: int, end_ids: frozenset[int], max_model_len: int) -> None:
+        self.add = add
+        self.id = add.request_id
+        self.number = number
+        """Order of arrival."""
+        self.params = params = add.params
+        self.stops = StopAutomaton([stop.encode() for stop in params.stop])
+        self.stop_ids = frozenset(params.stop_token_ids)
+        self.end_ids = frozenset() if params.ignore_eos else end_ids
+        room = max_model_len - len(add.prompt)
+        self.max_output = room if params.max_tokens is None else min(room, params.max_tokens)
+        self.sequences: list[Sequence] = []
+        """Those that have not finished, by child number."""
+        self.unforked: list[Sequence] = []
+        """Children that wait for a sibling to compute the prompt they share."""
+        self.prompt_samples: dict[int, TokenSample] = {}
+        """By prompt position: the log-probability of the token there."""
+        self.scores_prompt = params.prompt_logprobs is not None
+        """Prompt log-probabilities are still to be delivered."""
+
+    def rule(self, child: int) -> ChoiceRule:
+        """The choice rule of one child. Child i equals `seed + i` asked alone."""
+        params = self.params
+        return ChoiceRule(
+            prompt_tokens=len(self.add.prompt),
+            seed=((params.seed or 0) + child) % _SEED_MODULUS,
+            temperature=params.temperature,
+            top_k=max(params.top_k, 0),
+            top_p=params.top_p,
+            min_p=params.min_p,
+            repetition=params.repetition_penalty,
+            frequency=params.frequency_penalty,
+            presence=params.presence_penalty,
+            bias=tuple(sorted((params.logit_bias or {}).items())),
+            min_tokens=params.min_tokens,
+            banned_early=tuple(sorted(self.end_ids | self.stop_ids)) if params.min_tokens else (),
+            logprobs=-1 if params.logprobs is None else params.logprobs,
+        )
+
+
+class Sequence:
+    """One stream of tokens. `tokens` are known; `pending` more are being chosen by plans in flight."""
+
+    def __init__(self, request: Request, child: int, outputs: tuple[int, ...] = ()) -> None:
+        self.request = request
+        self.child = child
+        self.order = (request.number, child)
+        """Its place in the one order: lower runs first, higher is preempted first."""
+        self.tokens = [*request.add.prompt, *outputs]
+        self.prompt_tokens = len(request.add.prompt)
+        self.pending = 0
+        self.computed = 0
+        """Tokens whose KV is stored, counting those of plans in flight."""
+        self.told = 0
+        """Tokens that the backend knows of; 0 before the slot is opened."""
+        self.slot: int | None = None
+        self.tables: tuple[BlockTable, ...] = ()
+        """One per KV group; empty while waiting."""
+        self.stop = StopMatcher(request.stops)
+        self.finished = False
+
+    @property
+    def total(self) -> int:
+        """Tokens known or being chosen."""
+        return len(self.tokens) + self.pending
+
+    @property
+    def gap(self) -> int:
+        """Tokens that a step could compute. 0 once the last token it may have is known or being chosen."""
+        if self.output_tokens >= self.request.max_output and self.computed >= self.prompt_tokens:
+            return 0
+        return self.total - self.computed
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of the answer, known or being chosen."""
+        return self.total - self.prompt_tokens

@@ -1,0 +1,189 @@
+"""A model without weights that checks the contract of plans: its KV memory holds token ids, and every token that is
+computed requires that the blocks hold exactly the sequence's history. So a wrong block, a missed copy or a stale slot
+fails at once, and not as a strange answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.backends.base import ChoiceRule, Limits, Plan, Samples, TokenSample
+from octavo.engine.engine import Engine
+from octavo.engine.messages import EngineInfo
+from octavo.engine.steplog import StepLog
+from octavo.sampling.params import SamplingParams
+from octavo.scheduling.inputs import Add
+from octavo.scheduling.outputs import SequenceOutput
+from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
+from octavo.text.vocabulary import Vocabulary
+from octavo.timing.clock import ManualClock
+
+EMPTY = -1
+END = 256
+"""The fake vocabulary: 256 bytes, then one end token."""
+
+VOCABULARY = Vocabulary([bytes([b]) for b in range(256)] + [b"<end>"], {END})
+
+Script = Callable[[tuple[int, ...], ChoiceRule], int]
+
+
+def hashed(history: tuple[int, ...], rule: ChoiceRule) -> int:
+    """A token that depends on the whole history and the seed, and now and then ends the sequence."""
+    digest = hashlib.blake2b(repr((history, rule.seed)).encode(), digest_size=4).digest()
+    value = int.from_bytes(digest, "little")
+    return END if value % 41 == 0 else value % 256
+
+
+class ScriptedBackend:
+    """Chooses `script(history, rule)`; a log-probability is a function of history and token."""
+
+    name = "scripted"
+    invariant = True
+    arithmetic_id = "scripted"
+
+    def __init__(self, limits: Limits, script: Script = hashed, groups: int = 1) -> None:
+        self.limits = limits
+        self.script = script
+        self.plans: list[Plan] = []
+        self._kv = [[[EMPTY] * limits.block_size for _ in range(limits.num_blocks)] for _ in range(groups)]
+        self._history: dict[int, list[int]] = {}
+        self._tables: dict[int, list[list[int]]] = {}
+        self._rules: dict[int, ChoiceRule] = {}
+        self._last: list[int] = []
+        self._ready: dict[int, Samples] = {}
+        self.closed = False
+
+    def launch(self, plan: Plan) -> object:
+        decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan)
+        assert decoded == plan, "a plan is data"
+        self.plans.append(plan)
+        assert plan.rows and plan.tokens <= self.limits.max_step_tokens
+        for opened in plan.opens:
+            assert 0 <= opened.slot < self.limits.max_slots
+            self._history[opened.slot] = list(opened.history)
+            self._tables[opened.slot] = [list(table) for table in opened.tables]
+            self._rules[opened.slot] = opened.rule
+        for copy in plan.copies:
+            kv = self._kv[copy.group]
+            kv[copy.target] = list(kv[copy.source])
+        assert len({row.slot for row in plan.rows}) == len(plan.rows), "a slot has two rows"
+        size = self.limits.block_size
+        for row in plan.rows:
+            history = self._history[row.slot]
+            end = row.start + row.count
+            assert row.count > 0 and row.start <= len(history)
+            assert end - len(row.tokens) == len(history) or not row.tokens, "history has a gap"
+            history += [token if token >= 0 else self._last[-token - 1] for token in row.tokens]
+            assert end <= len(history) <= self.limits.max_model_len
+            for group, (at, blocks) in enumerate(zip(row.tables_at, row.blocks, strict=True)):
+                table = self._tables[row.slot][group]
+                assert at <= len(table)
+                table[at:] = blocks
+            for group, table in enumerate(self._tables[row.slot]):
+                for position in range(row.start, end):
+                    self._kv[group][table[position // size]][position % size] = history[position]
+        for (
+            row
+        ) in plan.rows:  # after all writes, as on a real backend: neighbours must not have written over it
+            history, end = self._history[row.slot], row.start + row.count
+            for group, table in enumerate(self._tables[row.slot]):
+                stored = [self._kv[group][table[p // size]][p % size] for p in range(end)]
+                assert stored == history[:end], f"slot {row.slot} reads KV that is not its own"
+        return plan
+
+    def sample(self, handle: object, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
+        assert isinstance(handle, Plan)
+        samples = []
+        for wanted in handle.samples:
+            row = handle.rows[wanted.row]
+            assert 0 <= wanted.offset < row.count
+            position = row.start + wanted.offset
+            history = tuple(self._history[wanted.slot][: position + 1])
+            assert history == tuple(self._history[row.slot][: position + 1])
+            rule = self._rules[wanted.slot]
+            token = wanted.target if wanted.target >= 0 else self.script(history, rule)
+            wants = wanted.target >= 0 or rule.logprobs >= 0
+            samples.append(TokenSample(token, _logprob(history, token) if wants else None))
+        self._last = [sample.token for sample in samples]
+        self._ready[handle.step] = tuple(samples)
+
+    def collect(self, handle: object) -> Samples:
+        assert isinstance(handle, Plan)
+        assert next(iter(self._ready)) == handle.step, "collected out of order"
+        return self._ready.pop(handle.step)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _logprob(history: tuple[int, ...], token: int) -> float:
+    digest = hashlib.blake2b(repr((history, token)).encode(), digest_size=2).digest()
+    return -int.from_bytes(digest, "little") / 4096
+
+
+def limits(**changes: int) -> Limits:
+    """Small sizes, changed by name."""
+    sizes = {"num_blocks": 64, "block_size": 16, "max_slots": 16, "max_step_tokens": 64, "max_model_len": 256}
+    return Limits(**{**sizes, **changes})
+
+
+def make_engine(
+    sizes: Limits | None = None,
+    script: Script = hashed,
+    depth: int = 0,
+    groups: int = 1,
+    log: str | None = None,
+) -> Engine:
+    """A real engine and scheduler over a scripted backend, on a manual clock."""
+    sizes = sizes or limits()
+    config = SchedulerConfig(sizes, groups, (END,))
+    scheduler = Scheduler(config, VOCABULARY)
+    info = EngineInfo(
+        model="scripted",
+        backend="scripted",
+        invariant=True,
+        arithmetic_id="scripted",
+        capacity=scheduler.capacity,
+        num_blocks=sizes.num_blocks,
+        block_size=sizes.block_size,
+        block_bytes=0,
+        max_step_tokens=sizes.max_step_tokens,
+        kv_dtype="fp32",
+        threads=1,
+        pid=0,
+    )
+    steps = StepLog(log, scheduler.policy.name, config, VOCABULARY) if log else None
+    backend = ScriptedBackend(sizes, script, groups)
+    return Engine(scheduler, backend, info, clock=ManualClock(), depth=depth, log=steps)  # type: ignore[arg-type]
+
+
+def request(request_id: str, prompt: Sequence[int] | str, **params: object) -> Add:
+    """An Add with a seed, from ids or text."""
+    ids = tuple(prompt.encode()) if isinstance(prompt, str) else tuple(prompt)
+    return Add(request_id, ids, SamplingParams(**{"seed": 0, **params}), 0.0)  # type: ignore[arg-type]
+
+
+def run(engine: Engine, *adds: Add, steps: int = 10_000) -> dict[tuple[str, int], list[SequenceOutput]]:
+    """Add the requests and step until idle; outputs by (request id, child). Checks conservation after each step."""
+    for add in adds:
+        engine.add(add)
+    outputs: dict[tuple[str, int], list[SequenceOutput]] = {}
+    for _ in range(steps):
+        if engine.idle:
+            break
+        for item in engine.step().items:
+            outputs.setdefault((item.request_id, item.child), []).append(item)
+        engine.check()
+    assert engine.idle, "the engine did not come to rest"
+    stats = engine.stats()
+    assert stats.blocks_used == stats.running == stats.waiting == 0
+    return outputs
+
+
+def tokens(outputs: Sequence[SequenceOutput]) -> list[int]:
+    """The token ids of one sequence's outputs."""
+    return [sample.token for item in outputs for sample in item.samples]

@@ -1,0 +1,73 @@
+"""Sizes from settings: what fits, and what is refused with the numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from octavo.config import EngineConfig
+from octavo.errors import SettingsError
+from octavo.memory.sizing import available_memory_bytes, block_bytes, limits_for
+from octavo.models.program import Program
+from octavo.models.spec import KVGroup, ModelSpec, Rope
+
+SPEC = ModelSpec(
+    name="m", architecture="llama", vocab_size=300, hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, ffn=64,
+    context_tokens=1000, bos_id=None, eos_ids=(2,), add_bos=False, chat_template=None,
+    rope=Rope(10000.0, 32, True), kv_groups=(KVGroup((0, 1), 1, 32),), program=Program((), (), ()), weights_hash="0",
+)  # fmt: skip
+PER_BLOCK = 2 * 2 * 32 * 16 * 2
+
+
+def config(**changes: object) -> EngineConfig:
+    return EngineConfig(model_dir="/m", **changes)  # type: ignore[arg-type]
+
+
+def test_block_bytes() -> None:
+    assert block_bytes(SPEC, 16, "bf16") == PER_BLOCK
+    assert block_bytes(SPEC, 16, "fp32") == 2 * PER_BLOCK
+
+
+def test_a_quarter_of_what_is_free_but_no_more_than_could_be_used() -> None:
+    assert limits_for(SPEC, config(), available_bytes=400 * PER_BLOCK).num_blocks == 100
+    assert limits_for(SPEC, config(max_running=2), available_bytes=1 << 40).num_blocks == 2 * 63
+
+
+def test_the_longest_sequence_is_what_the_memory_holds() -> None:
+    assert limits_for(SPEC, config(kv_memory_bytes=10 * PER_BLOCK)).max_model_len == 160
+    assert limits_for(SPEC, config(kv_memory_bytes=1000 * PER_BLOCK)).max_model_len == 1000
+
+
+@pytest.mark.parametrize(
+    ("changes", "numbers"),
+    [
+        ({"kv_memory_bytes": PER_BLOCK - 1}, (PER_BLOCK - 1, PER_BLOCK)),
+        ({"num_blocks": 0}, (PER_BLOCK,)),
+        ({"num_blocks": 4, "max_model_len": 65}, (65, 64)),
+        ({"max_model_len": 1001}, (1001, 1000)),
+        ({"max_model_len": 0}, (0, 1000)),
+        ({"max_running": 0}, (0,)),
+        ({"max_step_tokens": 10, "max_running": 11}, (10, 11)),
+        ({"block_size": 8}, (8, 16)),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_numbers(
+    changes: dict[str, object], numbers: tuple[int, ...]
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        limits_for(SPEC, config(**changes), available_bytes=1 << 30)
+    assert all(str(number) in str(caught.value) for number in numbers)
+
+
+def test_available_memory_is_the_smaller_of_machine_and_cgroup(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    assert available_memory_bytes(tmp_path) == 8000 * 1024
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("1000\n")
+    assert available_memory_bytes(tmp_path) == 8000 * 1024
+    (group / "memory.max").write_text("500000\n")
+    assert available_memory_bytes(tmp_path) == 499000
