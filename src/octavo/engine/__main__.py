@@ -1,0 +1,41 @@
+"""`python -m octavo.engine --fd N`: the engine process. Knows only how to begin: signals and the socket."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+
+from octavo.config import EngineConfig
+from octavo.engine.process import Steppable, bind_to_parent, run
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Serve the parent on the inherited socket until it goes away; the value is the exit code."""
+    # The terminal's ^C and a service manager's SIGTERM reach every process of the group. Draining needs a
+    # living engine, so the parent decides, and closing its end of the socket is the message.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    parser = argparse.ArgumentParser(prog="python -m octavo.engine", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="the inherited socket's file descriptor")
+    parser.add_argument("--parent", type=int, default=os.getppid(), help="whose end is ours: a process id")
+    arguments = parser.parse_args()
+    bind_to_parent(arguments.parent)
+    with socket.socket(fileno=arguments.fd) as parent:
+        return run(parent, _build)
+
+
+def _build(config: EngineConfig) -> Steppable:
+    from octavo.engine.engine import (
+        build_engine,
+    )  # heavy: a failed import is a failed start, told to the parent
+
+    return build_engine(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What must survive the engine process: each open request and the tokens delivered. Knows no transport.
+
+A request's continuation is a function of (prompt, parameters, seed, output so far), so this record is
+all that a new engine, or another replica, needs to go on bit-identically.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from octavo.engine.messages import Add
+from octavo.sampling.params import SamplingParams
+from octavo.scheduling.outputs import SequenceOutput
+
+__all__ = ["Record", "with_seed"]
+
+
+def with_seed(params: SamplingParams) -> SamplingParams:
+    """`params` with a seed: the client's, or a random one of 63 bits, so that a restart can repeat it."""
+    return params if params.seed is not None else msgspec.structs.replace(params, seed=secrets.randbits(63))
+
+
+class Record:
+    """One open request. `note` takes in what the engine said; `message` is what a new engine must be told."""
+
+    def __init__(
+        self, request_id: str, prompt: tuple[int, ...], params: SamplingParams, arrival_s: float
+    ) -> None:
+        self.request_id = request_id
+        self.prompt = prompt
+        self.params = with_seed(params)
+        self.arrival_s = arrival_s
+        self._outputs: list[list[int]] = [[] for _ in range(params.n)]
+        self._finished: set[int] = set()
+        self._prompt_scored = False
+
+    @property
+    def done(self) -> bool:
+        """Every child has finished."""
+        return len(self._finished) == self.params.n
+
+    @property
+    def unfinished(self) -> tuple[int, ...]:
+        """The children that still run, ascending."""
+        return tuple(child for child in range(self.params.n) if child not in self._finished)
+
+    def note(self, output: SequenceOutput) -> SequenceOutput:
+        """Record `output` and give back what of it is new to the reader."""
+        self._outputs[output.child].extend(sample.token for sample in output.samples)
+        if output.finish_reason is not None:
+            self._finished.add(output.child)
+        if output.prompt_samples:
+            if self._prompt_scored:  # a restarted engine scores the prompt again
+                return msgspec.structs.replace(output, prompt_samples=())
+            self._prompt_scored = True
+        return output
+
+    def message(self) -> Add:
+        """The request as an engine must be given it now: new, or to go on with."""
+        started = self._finished or any(self._outputs)
+        return Add(
+            request_id=self.request_id,
+            prompt=self.prompt,
+            params=self.params,
+            arrival_s=self.arrival_s,
+            outputs=tuple(map(tuple, self._outputs)) if started else (),
+            finished=tuple(sorted(self._finished)),
+        )
