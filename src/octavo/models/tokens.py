@@ -36,8 +36,6 @@ as EOS, and a model that says another would run on to the limit."""
 
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _CONTROL, _USER_DEFINED = 3, 4
-_BOS_BY_DEFAULT = frozenset({"llama-bpe", "llama3", "llama-v3"})
-"""Pre-tokenizers of models that were trained with a BOS, in files from before `add_bos_token` was written."""
 
 
 class TokenRules(NamedTuple):
@@ -68,9 +66,10 @@ def read_token_rules(source: Source) -> TokenRules:
         if end is not None:
             ends.add(end)
     bos = source.token("tokenizer.ggml.bos_token_id", size)
+    # Files from before `add_bos_token` was written: Llama 1 to 3 were trained with a BOS.
     by_default = (
         source.text("tokenizer.ggml.model", "") == "llama"
-        or source.text("tokenizer.ggml.pre", "") in _BOS_BY_DEFAULT
+        or source.text("tokenizer.ggml.pre", "") == "llama-bpe"
     )
     return TokenRules(
         vocab_size=size,

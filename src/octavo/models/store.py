@@ -1,0 +1,205 @@
+"""Models, converted once and then only mapped. Knows files, not where they come from, and no arithmetic.
+
+A converted model is a folder, `<cache>/models/<hash>-<format>-<kernel version>/`:
+
+    store.json        format, source path, the size of every other file
+    spec.json         ModelSpec
+    tensors.json      PackedTensor table       } not there when converted with packed=False
+    weights.bin       packed tensors           }
+    tokenizer.json, vocabulary.bin, …          as `text/` writes them
+
+The folder appears whole, by a rename, and never changes afterwards but for the source's path.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import ModelError
+from octavo.models.cache import Hashes, Progress, cache_root, replace_file, storing
+from octavo.models.pull import locate
+from octavo.models.spec import ModelSpec
+from octavo.models.weights import KernelsPacker, PackedTensor, Packer, pack_weights
+from octavo.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from octavo.text.tokenizer import Tokenizer
+
+__all__ = ["PackedTensor", "StoredModel", "open_model"]
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = 1
+"""To be raised with any change of the files, of `compile_model`'s results or of the tokenizer's."""
+_MANIFEST = "store.json"
+
+
+class _Manifest(msgspec.Struct):
+    format: int
+    source: str
+    sizes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A converted model. Opening reads two small files; weights are mapped when asked for."""
+
+    dir: Path
+    spec: ModelSpec
+    source: Path
+    """The GGUF it was made from. Nothing checks that it is still there."""
+    tensors: dict[str, PackedTensor]
+    """Empty when the model was converted without weights (packed=False)."""
+
+    @classmethod
+    def load(cls, dir: str | Path) -> StoredModel:  # noqa: A002 the contract's name
+        """Open a folder. Raises ModelError when a file is missing, cut, or of another version."""
+        folder = Path(dir)
+        try:
+            manifest = msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=_Manifest)
+            if manifest.format != _FORMAT:
+                raise _damaged(folder, f"it has format {manifest.format}, this version reads {_FORMAT}")
+            for name, size in manifest.sizes.items():
+                found = (folder / name).stat().st_size
+                if found != size:
+                    raise _damaged(folder, f"{name} has {found} bytes and should have {size}")
+            spec = msgspec.json.decode((folder / "spec.json").read_bytes(), type=ModelSpec)
+            table: tuple[PackedTensor, ...] = ()
+            if "tensors.json" in manifest.sizes:
+                table = msgspec.json.decode(
+                    (folder / "tensors.json").read_bytes(), type=tuple[PackedTensor, ...]
+                )
+        except OSError as error:
+            name = Path(error.filename or folder).name
+            raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from error
+        except msgspec.MsgspecError as error:
+            raise _damaged(folder, str(error)) from error
+        return cls(folder, spec, Path(manifest.source), {tensor.name: tensor for tensor in table})
+
+    def weights(self) -> NDArray[np.uint8]:
+        """The weights file, mapped read-only: uint8 [bytes]. Each call maps anew."""
+        if not self.tensors:
+            raise ModelError(f"'{self.dir}' has no packed weights; open the model with packed=True.")
+        with (self.dir / "weights.bin").open("rb") as file:
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+    def vocabulary(self) -> Vocabulary:
+        """The bytes of every token; a few milliseconds."""
+        return Vocabulary.load(self.dir / "vocabulary.bin")
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; imports the library, which an engine process never needs."""
+        from octavo.text.tokenizer import Tokenizer
+
+        return Tokenizer.load(self.dir / "tokenizer.json")
+
+
+def open_model(
+    ref: str | Path,
+    *,
+    cache: str | Path | None = None,
+    progress: Progress | None = None,
+    packed: bool = True,
+    packer: Packer | None = None,
+) -> StoredModel:
+    """Find, download, verify and convert a model as far as that was not done before, and open it.
+
+    `ref`: an alias (`smollm2`), the path of a GGUF file, `hf:owner/name/file.gguf`, or a folder of the store.
+    `cache`: instead of the folder that the environment names.
+    `packed`: False leaves the weights out, for backends that read the source; then no kernels are needed.
+    `packer`: who packs; by default the kernels.
+    Several processes may do this at once: one converts, the others wait for it. Raises ModelError.
+    """
+    root = cache_root() if cache is None else Path(cache).absolute()
+    if _is_folder(ref):
+        return StoredModel.load(ref)
+    if packed and packer is None:
+        packer = KernelsPacker()
+    source = locate(str(ref), root, progress).absolute()
+    try:
+        weights_hash = Hashes(root).sha256(source, progress)
+    except OSError as error:
+        raise ModelError(f"'{source}' cannot be read: {error.strerror or error}.") from error
+
+    version = packer.version if packed and packer is not None else "plain"
+    version = re.sub(r"[^\w.+-]", "_", version)
+    folder = root / "models" / f"{weights_hash[:32]}-{_FORMAT}-{version}"
+    model = _load_if_whole(folder)
+    if model is None:
+        with storing(folder):
+            model = _load_if_whole(folder)  # another process may just have made it
+            if model is None:
+                _convert(source, weights_hash, folder, packer if packed else None, progress)
+                model = StoredModel.load(folder)
+    if model.source != source:
+        model = _moved(model, source)
+    return model
+
+
+def _convert(
+    source: Path, weights_hash: str, folder: Path, packer: Packer | None, progress: Progress | None
+) -> None:
+    """Make `folder` from `source`. The caller holds the lock, so what is half done here is nobody's."""
+    from octavo.models.architectures import compile_model
+    from octavo.models.gguf import GGUFFile
+    from octavo.text.tokenizer import Tokenizer
+
+    file = GGUFFile(source)
+    spec = compile_model(file, weights_hash)
+    draft = folder.with_name(f"{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)  # of a process that died
+    draft.mkdir()
+    try:
+        Tokenizer.from_gguf(file.metadata).save(draft / "tokenizer.json")
+        if packer is not None:
+            table = pack_weights(file, spec.program, packer, draft / "weights.bin", progress)
+            (draft / "tensors.json").write_bytes(msgspec.json.encode(table))
+        (draft / "spec.json").write_bytes(msgspec.json.encode(spec))
+        sizes = {path.name: path.stat().st_size for path in draft.iterdir()}
+        manifest = _Manifest(_FORMAT, str(source), sizes)
+        (draft / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
+        if folder.exists():  # damaged; a process that has it mapped keeps its pages
+            shutil.rmtree(folder)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _load_if_whole(folder: Path) -> StoredModel | None:
+    if not folder.exists():
+        return None
+    try:
+        return StoredModel.load(folder)
+    except ModelError as error:
+        _log.warning("%s It is converted again.", error)
+        return None
+
+
+def _moved(model: StoredModel, source: Path) -> StoredModel:
+    """The same bytes are found at another path now: say so to processes that open the folder later."""
+    path = model.dir / _MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=_Manifest)
+        manifest.source = str(source)
+        replace_file(path, msgspec.json.encode(manifest))
+    except OSError:
+        pass  # a cache on a read-only disk: this process still knows
+    return StoredModel(model.dir, model.spec, source, model.tensors)
+
+
+def _is_folder(ref: str | Path) -> bool:
+    return (Path(ref) / _MANIFEST).is_file()
+
+
+def _damaged(folder: Path, reason: str) -> ModelError:
+    return ModelError(f"The converted model '{folder}' is damaged: {reason}.")
