@@ -54,13 +54,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        return typer.main.get_command(app).main(arguments, "octavo", standalone_mode=False) or 0
+        code = typer.main.get_command(app).main(arguments, "octavo", standalone_mode=False) or 0
+        sys.stdout.flush()
+        return int(code)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader of our output has gone; the interpreter must not try to flush to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 1
     except Exception as error:
         if os.environ.get("OCTAVO_TRACEBACK"):
             raise

@@ -16,7 +16,7 @@ import typer
 
 from octavo.config import EngineConfig
 
-__all__ = ["engine_options", "field_help", "parse_size"]
+__all__ = ["engine_options", "field_help", "parse_port", "parse_size"]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -36,6 +36,13 @@ def parse_size(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not a size; write a number and a unit, such as 2GiB or 500MB.")
     units = _BINARY_UNITS if match[3] else _UNITS
     return int(float(match[1]) * units[match[2]])
+
+
+def parse_port(text: str) -> int:
+    """A TCP port, 0 for any. Raises typer.BadParameter."""
+    if not (text.isascii() and text.isdecimal() and int(text) < 1 << 16):
+        raise typer.BadParameter(f"{text!r} is not a port; ports are 0 to 65535.")
+    return int(text)
 
 
 def field_help(settings: type[msgspec.Struct]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.options import engine_options
+from octavo.cli.options import engine_options, parse_port
 from octavo.cli.pull import MODEL_HELP, fetch, kernels_built
 
 __all__ = ["serve"]
@@ -20,7 +20,9 @@ def serve(
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(parser=parse_port, metavar="PORT", help="The port; 0 takes any free one.")
+    ] = 8000,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
