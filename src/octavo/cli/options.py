@@ -38,8 +38,9 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * units[match[2]])
 
 
-def parse_port(text: str) -> int:
-    """A TCP port, 0 for any. Raises typer.BadParameter."""
+def parse_port(value: str | int) -> int:
+    """A TCP port, 0 for any (typer sends a default through here too). Raises typer.BadParameter."""
+    text = str(value)
     if not (text.isascii() and text.isdecimal() and int(text) < 1 << 16):
         raise typer.BadParameter(f"{text!r} is not a port; ports are 0 to 65535.")
     return int(text)
