@@ -86,9 +86,8 @@ class ScriptedBackend:
             for group, table in enumerate(self._tables[row.slot]):
                 for position in range(row.start, end):
                     self._kv[group][table[position // size]][position % size] = history[position]
-        for (
-            row
-        ) in plan.rows:  # after all writes, as on a real backend: neighbours must not have written over it
+        # After all writes, as on a real backend: neighbours must not have written over it.
+        for row in plan.rows:
             history, end = self._history[row.slot], row.start + row.count
             for group, table in enumerate(self._tables[row.slot]):
                 stored = [self._kv[group][table[p // size]][p % size] for p in range(end)]

@@ -35,7 +35,9 @@ def test_a_replay_gives_the_same_plans(tmp_path: Path, depth: int) -> None:
     path = tmp_path / "steps.jsonl"
     steps = record(path, depth)
     report = replay(path)
-    assert report.difference is None and report.steps == steps and report.tokens > 0 and report.preemptions > 0
+    assert (
+        report.difference is None and report.steps == steps and report.tokens > 0 and report.preemptions > 0
+    )
 
 
 def test_a_log_cut_off_by_a_crash_still_replays(tmp_path: Path) -> None:
@@ -57,7 +59,9 @@ def test_a_changed_plan_is_found(tmp_path: Path) -> None:
     assert report.difference is not None and report.difference.startswith("step 1")
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"{}\n", b"not a log\n", b'{"type":"commit","step":1,"samples":[]}\n'])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"{}\n", b"not a log\n", b'{"type":"commit","step":1,"samples":[]}\n']
+)
 def test_what_is_no_log_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x"
     path.write_bytes(content)

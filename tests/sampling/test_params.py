@@ -25,7 +25,9 @@ from octavo.sampling.params import SamplingParams
 def test_out_of_range_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(InvalidParameter) as caught:
         SamplingParams(**{name: value})  # type: ignore[arg-type]
-    assert name in str(caught.value) and caught.value.param is not None and caught.value.param.startswith(name)
+    assert (
+        name in str(caught.value) and caught.value.param is not None and caught.value.param.startswith(name)
+    )
 
 
 def test_edges_are_allowed() -> None:

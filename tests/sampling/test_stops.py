@@ -10,7 +10,10 @@ from octavo.sampling.stops import StopAutomaton, StopMatcher
 words = st.text("ab", min_size=1, max_size=5).map(str.encode)
 
 
-@given(stops=st.lists(words, max_size=4), pieces=st.lists(st.text("abc", max_size=4).map(str.encode), max_size=12))
+@given(
+    stops=st.lists(words, max_size=4),
+    pieces=st.lists(st.text("abc", max_size=4).map(str.encode), max_size=12),
+)
 def test_matches_and_held_bytes_equal_a_plain_search(stops: list[bytes], pieces: list[bytes]) -> None:
     matcher = StopMatcher(StopAutomaton(stops))
     text = b""
@@ -21,7 +24,7 @@ def test_matches_and_held_bytes_equal_a_plain_search(stops: list[bytes], pieces:
         if ends:
             assert match is not None
             longest = max((s for s in stops if whole[: ends[0]].endswith(s)), key=len)
-            assert stops[match.index] == longest and match.length == len(longest)
+            assert stops[match.which] == longest and match.length == len(longest)
             assert match.after == len(whole) - ends[0]
             return
         assert match is None

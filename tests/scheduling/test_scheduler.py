@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from octavo.backends.base import ChoiceRule, Plan
 from octavo.scheduling.outputs import SequenceOutput
+from octavo.scheduling.inputs import Add
 from tests.fakes import END, limits, make_engine, request, run, tokens
 
 Outputs = dict[tuple[str, int], list[SequenceOutput]]
@@ -31,7 +32,9 @@ def test_one_request_ends_by_length_and_frees_everything() -> None:
 
 
 def test_the_answer_stops_at_the_model_length() -> None:
-    outputs = run(make_engine(limits(max_model_len=20), script=lambda h, r: 65), request("r", "x" * 18, max_tokens=50))
+    outputs = run(
+        make_engine(limits(max_model_len=20), script=lambda h, r: 65), request("r", "x" * 18, max_tokens=50)
+    )
     assert len(tokens(outputs["r", 0])) == 2 and outputs["r", 0][-1].finish_reason == "length"
 
 
@@ -41,7 +44,9 @@ def test_end_token_stop_id_and_ignore_eos() -> None:
 
     ended = run(make_engine(script=script), request("r", "hello", max_tokens=9))["r", 0]
     assert tokens(ended) == [66, 66, 66, END] and ended[-1].finish_reason == "stop"
-    assert ended[-1].stop_reason is None and ended[-1].cut_bytes == 0  # a control token has no bytes in the text
+    assert (
+        ended[-1].stop_reason is None and ended[-1].cut_bytes == 0
+    )  # a control token has no bytes in the text
     ignored = run(make_engine(script=script), request("r", "hello", max_tokens=9, ignore_eos=True))["r", 0]
     assert len(tokens(ignored)) == 9 and ignored[-1].finish_reason == "length"
     by_id = run(make_engine(script=script), request("r", "hello", max_tokens=9, stop_token_ids=(66,)))["r", 0]
@@ -62,19 +67,29 @@ def test_a_stop_string_is_held_back_and_cut() -> None:
         request("r", "p", max_tokens=12, stop=("STOP",), include_stop_str_in_output=True),
     )["r", 0]
     assert kept[-1].cut_bytes == 0 and len(tokens(kept)) == 8
-    late = run(make_engine(script=script), request("r", "p", max_tokens=12, stop=("STOP",), min_tokens=9))["r", 0]
+    late = run(make_engine(script=script), request("r", "p", max_tokens=12, stop=("STOP",), min_tokens=9))[
+        "r", 0
+    ]
     assert len(tokens(late)) == 12 and late[-1].finish_reason == "length"
 
 
 @pytest.mark.parametrize("length", [255, 256])
 def test_exact_capacity_is_admitted_and_one_more_is_refused_with_numbers(length: int) -> None:
     sizes = limits(num_blocks=16, max_model_len=256)
-    fits = run(make_engine(sizes, script=lambda h, r: 65), request("r", "x" * length, max_tokens=1 if length < 256 else 0))
+    fits = run(
+        make_engine(sizes, script=lambda h, r: 65),
+        request("r", "x" * length, max_tokens=1 if length < 256 else 0),
+    )
     assert fits["r", 0][-1].finish_reason == "length"
     engine = make_engine(sizes, script=lambda h, r: 65)
     outputs = run(engine, request("big", "x" * 257, max_tokens=1), request("small", "x", max_tokens=2))
     refused = outputs["big", 0][0]
-    assert refused.finish_reason == "error" and refused.error and "257" in refused.error and "256" in refused.error
+    assert (
+        refused.finish_reason == "error"
+        and refused.error
+        and "257" in refused.error
+        and "256" in refused.error
+    )
     assert len(tokens(outputs["small", 0])) == 2
 
 
@@ -96,7 +111,9 @@ def msg_with(item: SequenceOutput, name: str) -> SequenceOutput:
 
 
 def test_children_share_prompt_blocks_and_copy_only_the_partial_one() -> None:
-    engine = make_engine(limits(num_blocks=64, max_step_tokens=256), script=lambda h, r: (len(h) + r.seed) % 256)
+    engine = make_engine(
+        limits(num_blocks=64, max_step_tokens=256), script=lambda h, r: (len(h) + r.seed) % 256
+    )
     engine.add(request("r", "x" * 90, n=4, max_tokens=10))
     engine.step()
     assert engine.stats().blocks_used == 6  # 90 tokens, computed once
@@ -147,7 +164,11 @@ def test_prompt_logprobs_come_once_with_the_first_tokens() -> None:
     engine = make_engine(limits(max_step_tokens=16))
     items = run(engine, request("r", "x" * 40, max_tokens=3, prompt_logprobs=0, ignore_eos=True))["r", 0]
     first, *rest = [item.prompt_samples for item in items]
-    assert len(first) == 40 and first[0] is None and all(s is not None and s.logprob is not None for s in first[1:])
+    assert (
+        len(first) == 40
+        and first[0] is None
+        and all(s is not None and s.logprob is not None for s in first[1:])
+    )
     assert not any(rest)
 
 
@@ -158,11 +179,15 @@ def test_max_tokens_zero_scores_the_prompt_only() -> None:
 
 
 def test_a_request_resumes_where_it_was() -> None:
-    whole = run(make_engine(), request("r", "resume me", n=2, max_tokens=60, ignore_eos=True, stop=("\x00\x01",)))
+    whole = run(
+        make_engine(), request("r", "resume me", n=2, max_tokens=60, ignore_eos=True, stop=("\x00\x01",))
+    )
     base = request("r", "resume me", n=2, max_tokens=60, ignore_eos=True, stop=("\x00\x01",))
     for cut in (0, 1, 17, 59):
         given_before = tuple(tuple(tokens(whole["r", child])[:cut]) for child in range(2))
-        resumed = type(base)(base.request_id, base.prompt, base.params, 0.0, given_before, (0,) if cut == 17 else ())
+        resumed = type(base)(
+            base.request_id, base.prompt, base.params, 0.0, given_before, (0,) if cut == 17 else ()
+        )
         outputs = run(make_engine(), resumed)
         assert tokens(outputs["r", 1]) == tokens(whole["r", 1])[cut:]
         if cut == 17:
@@ -203,7 +228,11 @@ traffic = st.lists(
     groups=st.sampled_from([1, 2]),
 )
 def test_random_traffic_conserves_blocks_and_answers_as_if_alone(
-    traffic: list[tuple[int, int, int, int, int | None, bool]], blocks: int, budget: int, depth: int, groups: int
+    traffic: list[tuple[int, int, int, int, int | None, bool]],
+    blocks: int,
+    budget: int,
+    depth: int,
+    groups: int,
 ) -> None:
     engine = make_engine(
         limits(num_blocks=blocks, max_slots=4, max_step_tokens=budget, max_model_len=blocks * 16),
@@ -212,10 +241,10 @@ def test_random_traffic_conserves_blocks_and_answers_as_if_alone(
     )
     outputs: Outputs = {}
     for step in range(4000):
-        for number, (size, _, _, arrival, leaving, _) in enumerate(traffic):
+        for number, (_, _, _, arrival, leaving, _) in enumerate(traffic):
             if step == arrival:
                 engine.add(_request(number, traffic[number]))
-            if step == leaving and leaving is not None and leaving >= arrival:
+            if step == leaving and step >= arrival:
                 engine.abort(f"r{number}")
         if engine.idle and step > 40:
             break
@@ -223,7 +252,7 @@ def test_random_traffic_conserves_blocks_and_answers_as_if_alone(
             outputs.setdefault((item.request_id, item.child), []).append(item)
         engine.check()
     assert engine.idle and engine.stats().blocks_used == 0
-    for number, (size, max_tokens, n, arrival, leaving, _) in enumerate(traffic):
+    for number, (_, _, n, _, _, _) in enumerate(traffic):
         expected = run(
             make_engine(limits(num_blocks=512, max_step_tokens=512, max_model_len=blocks * 16)),
             _request(number, traffic[number]),
@@ -232,15 +261,23 @@ def test_random_traffic_conserves_blocks_and_answers_as_if_alone(
             got = outputs[f"r{number}", child]
             want = expected[f"r{number}", child]
             if got[-1].finish_reason == "abort":
-                assert [s for i in got for s in i.samples] == [s for i in want for s in i.samples][: len(tokens(got))]
+                assert [s for i in got for s in i.samples] == [s for i in want for s in i.samples][
+                    : len(tokens(got))
+                ]
             else:
                 assert got == want
 
 
-def _request(number: int, traffic: tuple[int, int, int, int, int | None, bool]) -> object:
+def _request(number: int, traffic: tuple[int, int, int, int, int | None, bool]) -> Add:
     size, max_tokens, n, _, _, scored = traffic
     prompt = [(number * 31 + i * 7) % 256 for i in range(size)]
     return request(
-        f"r{number}", prompt, max_tokens=max_tokens, n=n, seed=number, logprobs=0, stop=("ab", "\x01"),
+        f"r{number}",
+        prompt,
+        max_tokens=max_tokens,
+        n=n,
+        seed=number,
+        logprobs=0,
+        stop=("ab", "\x01"),
         prompt_logprobs=0 if scored else None,
     )

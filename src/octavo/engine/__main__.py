@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _build(config: EngineConfig) -> Steppable:
-    from octavo.engine.engine import (
+    from octavo.engine.build import (
         build_engine,
     )  # heavy: a failed import is a failed start, told to the parent
 

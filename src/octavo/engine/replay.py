@@ -37,7 +37,9 @@ def replay(path: str | Path) -> ReplayReport:
         if isinstance(event, Head):
             policy = POLICIES.get(event.policy)
             if policy is None:
-                raise ModelError(f"{path} was written under the policy {event.policy!r}, which is unknown here.")
+                raise ModelError(
+                    f"{path} was written under the policy {event.policy!r}, which is unknown here."
+                )
             scheduler = Scheduler(event.config, event.vocabulary(), policy)
             continue
         assert scheduler is not None

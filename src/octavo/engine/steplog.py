@@ -1,7 +1,7 @@
 """The step log: everything a scheduler learned and decided, one JSON line an event. Knows no backend.
 
 Line 1 is the head (format, scheduler settings, token bytes, so that the log stands alone); then, in the order in
-which they happened, {"s": Inputs, "p": Plan} for each schedule and {"c": step, "t": Samples} for each commit.
+which they happened, `Scheduled` for each schedule and `Committed` for each commit.
 A log holds prompts and answers as token ids: treat it like them.
 """
 
@@ -58,8 +58,10 @@ class Committed(msgspec.Struct, frozen=True, tag="commit"):
 class StepLog:
     """Writes a log. Each event is flushed: a log is wanted most after a crash."""
 
-    def __init__(self, path: str | Path, policy: str, config: SchedulerConfig, vocabulary: Vocabulary) -> None:
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
+    def __init__(
+        self, path: str | Path, policy: str, config: SchedulerConfig, vocabulary: Vocabulary
+    ) -> None:
+        self._file: BinaryIO = Path(path).open("wb")
         self._encoder = msgspec.json.Encoder()
         pieces = msgspec.msgpack.encode((vocabulary.pieces, sorted(vocabulary.special)))
         self._write(Head(FORMAT, policy, config, zlib.compress(pieces)))

@@ -29,9 +29,8 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
     """What this process may still use: the machine's available memory, or less if a cgroup says so."""
     candidates = []
     try:
-        for line in (root / "proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                candidates.append(int(line.split()[1]) * 1024)
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        candidates.extend(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except OSError:
         candidates.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     for limit, usage in (
@@ -51,7 +50,9 @@ def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | Non
     """Every size a backend allocates for. Raises SettingsError, with the numbers, for what cannot work."""
     size = config.block_size
     if size != 16:
-        raise SettingsError(f"block_size is {size}; the kernels lay out blocks of 16 tokens, so it must be 16.")
+        raise SettingsError(
+            f"block_size is {size}; the kernels lay out blocks of 16 tokens, so it must be 16."
+        )
     for name, value in (("max_running", config.max_running), ("max_step_tokens", config.max_step_tokens)):
         if value < 1:
             raise SettingsError(f"{name} is {value}; it must be at least 1.")

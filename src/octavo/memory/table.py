@@ -32,8 +32,14 @@ class BlockTable:
     def needed(self, start: int, end: int) -> int:
         """How many blocks `grow(start, end)` would take from the pool."""
         first, last = self._span(start, end)
-        have = self.blocks[first:last]
-        return last - first - len(have) + sum(map(self._pool.shared, have))
+        needed = last - first
+        for block in self.blocks[first:last]:
+            needed -= not self._pool.shared(block)
+        return needed
+
+    def lacks(self, start: int, end: int) -> bool:
+        """Would `grow(start, end)` raise OutOfBlocks now?"""
+        return self.needed(start, end) > self._pool.free
 
     def grow(self, start: int, end: int) -> Growth | None:
         """Make positions start … end − 1 writable; None if they already are. Raises OutOfBlocks, changing nothing.

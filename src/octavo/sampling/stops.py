@@ -17,7 +17,7 @@ __all__ = ["StopAutomaton", "StopMatch", "StopMatcher"]
 class StopMatch(NamedTuple):
     """A stop string that is complete."""
 
-    index: int
+    which: int
     """Which of the stop strings (the longest of those that end here)."""
     length: int
     """Its bytes."""

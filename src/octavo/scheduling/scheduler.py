@@ -55,9 +55,9 @@ class Counters(msgspec.Struct):
 
 
 class _Advance(NamedTuple):
-    """A decision of the step in the making: a sequence computes `count` tokens, in tables grown to hold them."""
+    """A decision of the step in the making: a sequence computes `tokens` tokens, in tables grown to hold them."""
 
-    count: int
+    tokens: int
     growths: tuple[Growth | None, ...]
 
 
@@ -115,7 +115,6 @@ class Scheduler:
             if position < sequence.prompt_tokens:
                 sequence.request.prompt_samples[position] = sample
                 continue
-            sequence.pending -= 1
             if not sequence.finished:
                 self._append(sequence, sample)
         for sequence in flight.ends:
@@ -180,15 +179,19 @@ class Scheduler:
         preemptions = self.counters.preemptions
         left = self.limits.max_step_tokens
         for sequence in list(self.policy.offers(self.running)):
-            known = not sequence.pending or sequence in self._awaited
             wanted = min(sequence.gap, left)
-            if wanted and known and sequence.slot is not None:
+            if wanted and sequence.slot is not None and (not sequence.pending or sequence in self._awaited):
                 left += self._make_room(sequence, wanted, advances)
                 if sequence.slot is not None:
                     advances[sequence] = self._grow(sequence, wanted)
                     left -= wanted
         # Memory that was just taken from a sequence is not for a new one.
-        while left and self.waiting and self.counters.preemptions == preemptions and self._admit(self.waiting[0]):
+        while (
+            left
+            and self.waiting
+            and self.counters.preemptions == preemptions
+            and self._admit(self.waiting[0])
+        ):
             sequence = self.waiting.pop(0)
             wanted = min(sequence.gap, left)
             advances[sequence] = self._grow(sequence, wanted)
@@ -201,13 +204,11 @@ class Scheduler:
         Returns the tokens that are back in the budget because a victim had been given them.
         """
         returned = 0
-        span = (sequence.computed, sequence.computed + wanted)
-        while sequence.slot is not None and any(
-            table.needed(*span) > pool.free for table, pool in zip(sequence.tables, self.pools, strict=True)
-        ):
+        start, end = sequence.computed, sequence.computed + wanted
+        while any(table.lacks(start, end) for table in sequence.tables):
             victim = self.running[-1]
             advance = advances.pop(victim, None)
-            returned += advance.count if advance is not None else 0
+            returned += advance.tokens if advance is not None else 0
             self._release(victim)
             insort(self.waiting, victim, key=_order)
             self.counters.preemptions += 1
@@ -215,7 +216,7 @@ class Scheduler:
 
     def _grow(self, sequence: Sequence, wanted: int) -> _Advance:
         start, end = sequence.computed, sequence.computed + wanted
-        return _Advance(wanted, tuple(table.grow(start, end) for table in sequence.tables))
+        return _Advance(wanted, tuple([table.grow(start, end) for table in sequence.tables]))
 
     def _admit(self, sequence: Sequence) -> bool:
         """Give a waiting sequence (and its unforked siblings) slots and empty tables, if it can run now."""
@@ -254,18 +255,18 @@ class Scheduler:
             flight.owners.append((sequence, sequence.total))
             assert sequence.slot is not None
             samples.append(SampleRow(len(rows) - 1, offset, sequence.slot))
-            sequence.pending += 1
+            sequence.total += 1
 
         for sequence, advance in advances.items():
             rows.append(self._row(sequence, advance, opens, copies))
-            end = sequence.computed = sequence.computed + advance.count
+            end = sequence.computed = sequence.computed + advance.tokens
             if sequence.request.scores_prompt:
-                self._score(sequence, end - advance.count, len(rows) - 1, samples, flight)
+                self._score(sequence, end - advance.tokens, len(rows) - 1, samples, flight)
             if end < sequence.total:
                 continue
             forks = self._fork(sequence, opens) if end == sequence.prompt_tokens else []
             for chooser in (sequence, *forks):
-                choose(chooser, advance.count - 1)
+                choose(chooser, advance.tokens - 1)
         self._awaited = awaited
         plan = Plan(self.counters.steps, tuple(opens), tuple(copies), tuple(rows), tuple(samples))
         if rows:
@@ -278,23 +279,23 @@ class Scheduler:
     ) -> PlanRow:
         """The row of one sequence; opens its slot first if the backend has not heard of it."""
         assert sequence.slot is not None
-        end = sequence.computed + advance.count
+        end = sequence.computed + advance.tokens
         if not sequence.told:
             opens.append(self._open(sequence))
-            return PlanRow(sequence.slot, sequence.computed, advance.count)
+            return PlanRow(sequence.slot, sequence.computed, advance.tokens)
         tokens = tuple(sequence.tokens[sequence.told : end])
         if sequence.told + len(tokens) < end:
             tokens += (-self._awaited[sequence] - 1,)
         sequence.told = end if tokens else sequence.told
         if not any(advance.growths):
-            return PlanRow(sequence.slot, sequence.computed, advance.count, tokens)
+            return PlanRow(sequence.slot, sequence.computed, advance.tokens, tokens)
         for group, growth in enumerate(advance.growths):
             if growth is not None and growth.copy is not None:
                 copies.append(BlockCopy(group, *growth.copy))
         return PlanRow(
             sequence.slot,
             sequence.computed,
-            advance.count,
+            advance.tokens,
             tokens,
             tuple(growth.at if growth is not None else 0 for growth in advance.growths),
             tuple(growth.blocks if growth is not None else () for growth in advance.growths),
@@ -314,7 +315,9 @@ class Scheduler:
         assert sequence.slot is not None
         for position in range(start + 1, min(sequence.computed, sequence.prompt_tokens - 1) + 1):
             top = request.params.prompt_logprobs or 0
-            samples.append(SampleRow(row, position - 1 - start, sequence.slot, sequence.tokens[position], top))
+            samples.append(
+                SampleRow(row, position - 1 - start, sequence.slot, sequence.tokens[position], top)
+            )
             flight.owners.append((sequence, position))
 
     def _fork(self, sequence: Sequence, opens: list[SlotOpen]) -> list[Sequence]:
@@ -350,7 +353,7 @@ class Scheduler:
         match = sequence.stop.feed(piece, armed=armed)
         if match is not None:
             cut = match.after + (0 if params.include_stop_str_in_output else match.length)
-            self._finish(sequence, "stop", sample, stop_reason=params.stop[match.index], cut_bytes=cut)
+            self._finish(sequence, "stop", sample, stop_reason=params.stop[match.which], cut_bytes=cut)
         elif outputs >= request.max_output:
             self._finish(sequence, "length", sample)
         else:

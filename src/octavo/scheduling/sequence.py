@@ -56,7 +56,7 @@ class Request:
 
 
 class Sequence:
-    """One stream of tokens. `tokens` are known; `pending` more are being chosen by plans in flight."""
+    """One stream of tokens: `tokens` are known, and `total` counts those too that plans in flight are choosing."""
 
     def __init__(self, request: Request, child: int, outputs: tuple[int, ...] = ()) -> None:
         self.request = request
@@ -65,7 +65,7 @@ class Sequence:
         """Its place in the one order: lower runs first, higher is preempted first."""
         self.tokens = [*request.add.prompt, *outputs]
         self.prompt_tokens = len(request.add.prompt)
-        self.pending = 0
+        self.total = len(self.tokens)
         self.computed = 0
         """Tokens whose KV is stored, counting those of plans in flight."""
         self.told = 0
@@ -77,14 +77,14 @@ class Sequence:
         self.finished = False
 
     @property
-    def total(self) -> int:
-        """Tokens known or being chosen."""
-        return len(self.tokens) + self.pending
+    def pending(self) -> int:
+        """Tokens that plans in flight are choosing."""
+        return self.total - len(self.tokens)
 
     @property
     def gap(self) -> int:
         """Tokens that a step could compute. 0 once the last token it may have is known or being chosen."""
-        if self.output_tokens >= self.request.max_output and self.computed >= self.prompt_tokens:
+        if self.computed >= self.prompt_tokens <= self.total - self.request.max_output:
             return 0
         return self.total - self.computed
 
