@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.backends.base import ChoiceRule, Plan
-from octavo.scheduling.outputs import SequenceOutput
 from octavo.scheduling.inputs import Add
+from octavo.scheduling.outputs import SequenceOutput
 from tests.fakes import END, limits, make_engine, request, run, tokens
 
 Outputs = dict[tuple[str, int], list[SequenceOutput]]

@@ -61,7 +61,7 @@ class StepLog:
     def __init__(
         self, path: str | Path, policy: str, config: SchedulerConfig, vocabulary: Vocabulary
     ) -> None:
-        self._file: BinaryIO = Path(path).open("wb")
+        self._file: BinaryIO = Path(path).open("wb")  # noqa: SIM115 - closed by close()
         self._encoder = msgspec.json.Encoder()
         pieces = msgspec.msgpack.encode((vocabulary.pieces, sorted(vocabulary.special)))
         self._write(Head(FORMAT, policy, config, zlib.compress(pieces)))

@@ -27,7 +27,7 @@ def block_bytes(spec: ModelSpec, block_size: int, kv_dtype: str) -> int:
 
 def available_memory_bytes(root: Path = Path("/")) -> int:
     """What this process may still use: the machine's available memory, or less if a cgroup says so."""
-    candidates = []
+    candidates: list[int] = []
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()
         candidates.extend(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
