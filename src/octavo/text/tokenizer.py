@@ -270,7 +270,7 @@ def _byte_level(metadata: Mapping[str, Any], pieces: _Pieces) -> tuple[tokenizer
 
 
 def _sentencepiece_bpe(metadata: Mapping[str, Any], pieces: _Pieces) -> tuple[tokenizers.Tokenizer, Rules]:
-    """SentencePiece merges, of all neighbours whose join is a piece, the best score first, the leftmost first.
+    """SentencePiece merges, of all neighbours whose join is a piece, best score first, then leftmost.
     So the (left, right) splits of all pieces, listed best first, are BPE merges with just that order."""
     scores = _scores(metadata, pieces)
     _escape_user_defined(pieces)

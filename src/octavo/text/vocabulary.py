@@ -12,7 +12,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from itertools import pairwise
+from operator import le
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +124,11 @@ class Vocabulary:
         special.frombytes(data[_HEADER.size : offsets_at])
         offsets.frombytes(data[offsets_at:blob_at])
         blob = data[blob_at:]
-        pairs = list(pairwise(_little(offsets)))
-        if offsets[0] != 0 or offsets[-1] != blob_bytes or any(a > b for a, b in pairs):
+        offsets = _little(offsets)
+        starts, ends = offsets[:-1], offsets[1:]
+        if offsets[0] != 0 or offsets[-1] != blob_bytes or not all(map(le, starts, ends)):
             raise damaged
-        return cls([blob[a:b] for a, b in pairs], _little(special))
+        return cls([blob[start:end] for start, end in zip(starts, ends, strict=True)], _little(special))
 
 
 def byte_alphabet() -> dict[str, int]:
