@@ -1,0 +1,140 @@
+"""Promise 1 through the whole engine: the same request gives the same tokens and log-probabilities, bit for bit,
+whatever else runs, however the prompt is cut, preempted or not, on one thread or two, and after a restart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from octavo.backends.base import TokenSample
+from octavo.config import EngineConfig
+from octavo.engine.build import build_engine
+from octavo.engine.messages import Add, Stats
+from octavo.engine.replay import replay
+from octavo.models.store import open_model
+from tests.fakes import request, run
+
+Answers = dict[tuple[str, int], list[TokenSample]]
+
+GREEDY = {"temperature": 0.0, "max_tokens": 20, "logprobs": 3}
+SEEDED = {
+    "temperature": 1.0, "top_p": 0.95, "top_k": 200, "min_p": 0.01, "repetition_penalty": 1.1, "presence_penalty": 0.2,
+    "frequency_penalty": 0.1, "logit_bias": {30: 2.0}, "min_tokens": 4, "max_tokens": 20, "logprobs": 2, "seed": 1234,
+}  # fmt: skip
+
+
+class Runner:
+    """Runs requests on a real engine: the default model on native, a tiny one (with few ids) on reference."""
+
+    def __init__(self, backend: str, folder: Path, ids: int) -> None:
+        self.backend = backend
+        self.folder = folder
+        self.ids = ids
+
+    def __call__(self, *adds: Add, **changes: object) -> tuple[Answers, Stats]:
+        settings = {"kv_dtype": "bf16", "num_blocks": 600, "max_model_len": 512, "threads": 2, **changes}
+        config = msgspec.convert(
+            {"model_dir": str(self.folder), "backend": self.backend, **settings}, EngineConfig
+        )
+        engine = build_engine(config)
+        try:
+            outputs = run(engine, *adds)
+            answers = {key: [s for item in items for s in item.samples] for key, items in outputs.items()}
+            return answers, engine.stats()
+        finally:
+            engine.close()
+
+
+@pytest.fixture(scope="module", params=["native", "reference"])
+def runner(request: pytest.FixtureRequest) -> Runner:
+    if request.param == "native":
+        return Runner("native", request.getfixturevalue("model_dir"), 49152)
+    tiny = open_model(request.getfixturevalue("tiny_model_path"), packed=False)
+    return Runner("reference", tiny.dir, tiny.spec.vocab_size)
+
+
+@pytest.fixture(scope="module")
+def adds(runner: Runner, shared_dir: Path) -> list[Add]:
+    """Every oracle prompt, greedy and seeded."""
+    oracle = json.loads((shared_dir / "oracle/smollm2-135m.json").read_text())
+    prompts = [[token % runner.ids for token in entry["prompt_ids"]] for entry in oracle]
+    return [
+        request(f"{kind}{number}", prompt, **params)
+        for number, prompt in enumerate(prompts)
+        for kind, params in (("greedy", GREEDY), ("seeded", SEEDED))
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(runner: Runner, adds: list[Add]) -> Answers:
+    """What each request answers when nothing else is there."""
+    answers: Answers = {}
+    for add in adds:
+        answers.update(runner(add, max_running=1)[0])
+    assert all(samples and all(s.logprob is not None for s in samples) for samples in answers.values())
+    return answers
+
+
+def test_in_a_batch_with_all_the_others(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    assert runner(*adds)[0] == alone
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 32])
+def test_in_chunks(runner: Runner, adds: list[Add], alone: Answers, chunk: int) -> None:
+    assert runner(*adds, max_step_tokens=chunk, max_running=min(chunk, 22))[0] == alone
+
+
+def test_preempted(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    longest = max(len(add.prompt) for add in adds) + 21
+    answers, stats = runner(*adds, num_blocks=longest // 16 + 6, max_model_len=longest)
+    assert stats.preemptions >= 3
+    assert answers == alone
+
+
+def test_on_one_thread(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    assert runner(*adds, threads=1)[0] == alone
+
+
+def test_three_children_are_three_seeds_alone(runner: Runner, adds: list[Add]) -> None:
+    for add in [add for add in adds if add.request_id in ("greedy1", "seeded1", "seeded6")]:
+        together, _ = runner(
+            msgspec.structs.replace(add, params=msgspec.structs.replace(add.params, n=3)), *adds[:4]
+        )
+        for child in range(3):
+            seed = (add.params.seed or 0) + child
+            single, _ = runner(
+                msgspec.structs.replace(add, params=msgspec.structs.replace(add.params, seed=seed))
+            )
+            assert together[add.request_id, child] == single[add.request_id, 0]
+
+
+def test_resumed_after_a_restart(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    for cut in (1, 9):
+        resumed = [
+            msgspec.structs.replace(add, outputs=(tuple(s.token for s in alone[add.request_id, 0][:cut]),))
+            for add in adds
+            if len(alone[add.request_id, 0]) > cut
+        ]
+        answers, _ = runner(*resumed)
+        for add in resumed:
+            assert answers[add.request_id, 0] == alone[add.request_id, 0][cut:]
+
+
+def test_a_recorded_run_replays_to_identical_plans(runner: Runner, adds: list[Add], tmp_path: Path) -> None:
+    log = tmp_path / "steps.jsonl"
+    _, stats = runner(*adds, num_blocks=40, max_step_tokens=48, max_running=22, step_log=str(log))
+    report = replay(log)
+    assert report.difference is None and report.steps == stats.steps
+
+
+def test_depth_one_answers_as_depth_zero(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    if runner.backend == "native":
+        pytest.skip("native computes at once: its depth is 0 (SettingsError otherwise)")
+    assert runner(*adds, depth=1)[0] == alone
+    answers, stats = runner(
+        *adds, depth=1, num_blocks=24, max_step_tokens=25, max_running=22, max_model_len=300
+    )
+    assert answers == alone and stats.preemptions > 0
