@@ -80,16 +80,17 @@ def write_tiny_llama(
     `output`: the type of an own output matrix, or None for one tied to the embedding.
     `rope_factors`: head_dim/2 divisors, written as `rope_freqs.weight`.
     `biases`: give q, k and v a bias each.
-    `metadata`: more keys (`str`, `int` as uint32, `float`, `bool`, lists), replacing equal keys.
+    `metadata`: more keys (`str`, `int` as uint32, `float`, `bool`, lists), replacing equal keys; None leaves a
+    key out. Other tokens there make another vocabulary.
 
     Logits have a standard deviation of about 2, and the model does not simply repeat its input.
     """
     random = np.random.default_rng(seed)
     types = [weights] if isinstance(weights, str) else list(weights)
-    tokens = tiny_tokens()
-    writer = gguf.GGUFWriter(path, "llama")
+    tokens = (metadata or {}).get("tokenizer.ggml.tokens") or tiny_tokens()
 
     fields: dict[str, Any] = {
+        "general.architecture": "llama",
         "general.name": "tiny",
         "llama.block_count": layers,
         "llama.context_length": context,
@@ -114,8 +115,11 @@ def write_tiny_llama(
     }
     if heads * head_dim != hidden:
         fields |= {"llama.attention.key_length": head_dim, "llama.attention.value_length": head_dim}
-    for key, value in (fields | (metadata or {})).items():
-        _add_field(writer, key, value)
+    fields |= metadata or {}
+    writer = gguf.GGUFWriter(path, fields.pop("general.architecture"))  # which writes that key
+    for key, value in fields.items():
+        if value is not None:
+            _add_field(writer, key, value)
 
     def normal(shape: tuple[int, ...], deviation: float) -> NDArray[np.float32]:
         return random.normal(0.0, deviation, shape).astype(np.float32)

@@ -84,7 +84,7 @@ def _fetch_all(opener: Opener, url: str, part: Path, what: str, progress: Progre
                 return
             part.unlink()  # longer than the file: the beginning of another one
             continue
-        except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
+        except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
             reason = error
         after = part.stat().st_size if part.exists() else 0
         failures = 0 if after > before else failures + 1

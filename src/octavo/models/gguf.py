@@ -86,7 +86,7 @@ class GGUFFile:
             self._read()
         except struct.error as error:
             raise self._error(
-                f"the file ends after {size} bytes, inside {self._what}; is it truncated?"
+                f"the file ends after {size} bytes, inside {self._what}; it may be truncated"
             ) from error
 
     def data(self, name: str) -> NDArray[np.uint8]:
@@ -133,7 +133,7 @@ class GGUFFile:
                 self._fail(f"its offset {tensor.offset} is no multiple of the alignment {self.alignment}")
             end = start + tensor.offset + tensor.nbytes
             if end > self._size:
-                self._fail(f"it ends at byte {end}, the file at {self._size}; is the file truncated?")
+                self._fail(f"it ends at byte {end}, the file at {self._size}; it may be truncated")
             self.tensors[tensor.name] = tensor._replace(offset=start + tensor.offset)
         self._refuse_overlaps()
 
@@ -190,7 +190,7 @@ class GGUFFile:
             self._fail(f"its arrays are nested more than {_MAX_NESTING} deep")
         if kind == _STRING:
             self._limit(count, 8, "strings")
-            return self._strings(count, "surrogateescape")
+            return self._strings(count)
         if kind == _ARRAY:
             self._limit(count, 12, "arrays")
             return [self._array(depth + 1) for _ in range(count)]
@@ -209,11 +209,8 @@ class GGUFFile:
         plain: list[Any] = values.tolist()
         return plain
 
-    def _strings(self, count: int, errors: str) -> list[str]:
-        """`count` strings. Opening a file spends its time here, so the loop calls nothing of ours.
-
-        `errors` as in bytes.decode: tokens may be parts of characters, and come as surrogate escapes.
-        """
+    def _strings(self, count: int) -> list[str]:
+        """`count` strings. Opening a file spends its time here, so the loop calls nothing of ours."""
         data, at, size = self._map, self._at, self._size
         unpack_from = _U64.unpack_from
         strings: list[str] = []
@@ -225,15 +222,15 @@ class GGUFFile:
                 end = at + length
                 if end > size:
                     self._fail(f"string {len(strings)} has {length} bytes, {size - at} are left in the file")
-                append(data[at:end].decode("utf-8", errors))
+                append(data[at:end].decode())
                 at = end
         except UnicodeDecodeError as error:
-            raise self._error(f"{self._what}: a string is not UTF-8 ({error.reason})") from error
+            raise self._error(f"{self._what}: string {len(strings)} is not UTF-8 ({error.reason})") from error
         self._at = at
         return strings
 
     def _string(self) -> str:
-        return self._strings(1, "strict")[0]
+        return self._strings(1)[0]
 
     def _name(self) -> str:
         name = self._string()

@@ -34,7 +34,7 @@ class PipSettings:
 def read_pip_settings() -> PipSettings:
     """Ask this Python's pip. Never raises: what cannot be asked makes the settings odd."""
     config = _pip("config", "list")
-    return parse_pip_settings(config, _pip("download", "--help") if "index-url=" not in config else "")
+    return parse_pip_settings(config, _pip("download", "--help") if ".index-url=" not in config else "")
 
 
 def parse_pip_settings(config: str, download_help: str) -> PipSettings:

