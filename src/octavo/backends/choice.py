@@ -121,7 +121,7 @@ def choose(
     ids = np.sort(kept(t, rule))  # ascending, so that argmax gives ties to the lowest id
     if len(ids) == 0:
         return 0
-    noise = gumbel(rule.seed, len(history) - rule.prompt_tokens, ids)
+    noise = gumbel(rule.seed, len(history[rule.prompt_tokens :]), ids)
     return int(ids[np.argmax(t[ids].astype(np.float64) + noise)])
 
 

@@ -187,7 +187,8 @@ class ReferenceBackend:
         for copied in plan.copies:
             self._copy(copied)
         step = Step(plan, self._advance(plan.rows))
-        self._run(chain(self.spec.program.start, *self.spec.program.layers), step.batch)
+        if plan.rows:
+            self._run(chain(self.spec.program.start, *self.spec.program.layers), step.batch)
         self._flight.append(step)
         self._last = step
         return step
