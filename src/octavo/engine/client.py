@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -117,8 +117,7 @@ class _Connection(asyncio.Protocol):
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -135,7 +134,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Open:
-    """A request that runs: its record, its reader, and when things last happened (event-loop seconds)."""
+    """A request that runs: its record, its reader, and when things last happened (monotonic seconds)."""
 
     __slots__ = ("arrival", "last", "record", "stream")
 
@@ -208,6 +207,11 @@ class EngineClient:
         return self._info
 
     @property
+    def loaded(self) -> bool:
+        """An engine has been ready once."""
+        return self._info is not None
+
+    @property
     def stats(self) -> Stats | None:
         """The newest counters, or None before the first step."""
         return self._stats
@@ -250,10 +254,10 @@ class EngineClient:
         stream = Stream(
             [request_id for request_id, _, _ in requests], sum(p.n for _, _, p in requests), self.abort
         )
-        now, loop_now = time.time(), asyncio.get_running_loop().time()
+        now, tick = time.time(), time.monotonic()
         for request_id, prompt, params in requests:
             record = Record(request_id, tuple(prompt), params, now)
-            self._open[request_id] = _Open(record, stream, loop_now)
+            self._open[request_id] = _Open(record, stream, tick)
             self._send(record.message())
         return stream
 
@@ -325,7 +329,7 @@ class EngineClient:
             return
         output = opened.record.note(output)
         if output.samples and self.observer is not None:
-            now, last = asyncio.get_running_loop().time(), opened.last[output.child]
+            now, last = time.monotonic(), opened.last[output.child]
             if not any(opened.last):
                 self.observer.on_first_tokens(len(opened.record.prompt), now - opened.arrival)
             self.observer.on_tokens(len(output.samples), None if last is None else now - last)
@@ -337,7 +341,7 @@ class EngineClient:
     def _forget(self, request_id: str, reason: FinishReason) -> None:
         opened = self._open.pop(request_id)
         if self.observer is not None:
-            self.observer.on_finish(reason, asyncio.get_running_loop().time() - opened.arrival)
+            self.observer.on_finish(reason, time.monotonic() - opened.arrival)
 
     def _connected(self, info: EngineInfo) -> None:
         if self._info is not None and self._info.arithmetic_id != info.arithmetic_id:

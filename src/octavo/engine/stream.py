@@ -53,6 +53,7 @@ class Stream(AsyncIterator[SequenceOutput]):
         self._request_ids = tuple(request_ids)
         self._unfinished = sequences
         self._abort = abort
+        self._abandoned = False
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._waiter: asyncio.Future[None] | None = None
 
@@ -60,6 +61,11 @@ class Stream(AsyncIterator[SequenceOutput]):
     def pending(self) -> bool:
         """True: the next output is here, `__anext__` will not wait."""
         return bool(self._pending)
+
+    @property
+    def abandoned(self) -> bool:
+        """It was closed before its end."""
+        return self._abandoned
 
     def put(self, output: SequenceOutput) -> None:
         """Hand `output` to the reader. Never blocks."""
@@ -71,8 +77,7 @@ class Stream(AsyncIterator[SequenceOutput]):
             waiting.add(output)
         if output.finish_reason is not None:
             self._unfinished -= 1
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
 
     async def __anext__(self) -> SequenceOutput:
         while not self._pending:
@@ -89,11 +94,18 @@ class Stream(AsyncIterator[SequenceOutput]):
         return self._pending.pop(next(iter(self._pending))).take()
 
     async def aclose(self) -> None:
-        """Abort what still runs. Calling it twice, or at the end, is harmless."""
+        """Abort what still runs; a reader that waits meets the end. Calling it twice, or at the end, is harmless."""
         self._close()
 
     def _close(self) -> None:
         if self._unfinished:
             self._unfinished = 0
+            self._abandoned = True
+            self._pending.clear()
             for request_id in self._request_ids:
                 self._abort(request_id)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

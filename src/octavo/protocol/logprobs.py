@@ -1,0 +1,102 @@
+"""Log-probabilities in OpenAI's two forms: of chat, and of completions. Knows tokens' bytes, not requests.
+
+Everything is a natural logarithm of the raw model distribution. −9999 stands for "impossible", since JSON has no
+infinity (OpenAI's own convention).
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Any
+
+from octavo.backends.base import TokenSample
+from octavo.text.vocabulary import Vocabulary
+
+__all__ = ["TextOffsets", "chat_logprobs", "completion_logprobs"]
+
+_IMPOSSIBLE = -9999.0
+
+
+class TextOffsets:
+    """Where each token begins in the text, in characters; a token inside a character has that character's place."""
+
+    def __init__(self, *, drop_leading_space: bool = False) -> None:
+        """`drop_leading_space`: as in text/stream."""
+        self._drop = drop_leading_space
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._characters = 0
+
+    def next(self, shown: bytes) -> int:
+        """The offset of the next token, whose bytes in the text are `shown` (b"" for a hidden control token)."""
+        offset = self._characters
+        if shown and (begun := self._decoder.getstate()[0]):
+            try:
+                codecs.getincrementaldecoder("utf-8")().decode(begun + shown[:1])
+            except (
+                UnicodeDecodeError
+            ):  # the character that was begun is broken off: it is a U+FFFD of its own
+                offset += 1
+        text = self._decoder.decode(shown)
+        if self._drop and text:
+            self._drop = False
+            text = text.removeprefix(" ")
+        self._characters += len(text)
+        return offset
+
+
+def chat_logprobs(samples: Sequence[TokenSample], vocabulary: Vocabulary) -> dict[str, Any]:
+    """`{"content": [...]}`: each token with its bytes and its alternatives."""
+    content = []
+    for sample in samples:
+        entry = _chat_token(sample.token, sample.logprob, vocabulary)
+        entry["top_logprobs"] = [_chat_token(token, logprob, vocabulary) for token, logprob in sample.top]
+        content.append(entry)
+    return {"content": content, "refusal": None}
+
+
+def _chat_token(token: int, logprob: float | None, vocabulary: Vocabulary) -> dict[str, Any]:
+    piece = vocabulary.bytes_of(token, skip_special=False)
+    return {"token": piece.decode(errors="replace"), "logprob": _finite(logprob), "bytes": list(piece)}
+
+
+def completion_logprobs(
+    samples: Sequence[TokenSample | None],
+    tokens: Sequence[int],
+    offsets: Sequence[int],
+    vocabulary: Vocabulary,
+) -> dict[str, Any]:
+    """The four parallel lists. A sample is None where there is no probability: the first token of an echoed prompt.
+
+    A token's alternatives hold the token itself, also where it is not among the most likely.
+    """
+    names = [_completion_token(token, vocabulary) for token in tokens]
+    tops: list[dict[str, float | None] | None] = []
+    for sample, name in zip(samples, names, strict=True):
+        if sample is None:
+            tops.append(None)
+            continue
+        top: dict[str, float | None] = {}
+        for token, logprob in sample.top:
+            top.setdefault(_completion_token(token, vocabulary), _finite(logprob))
+        top.setdefault(name, _finite(sample.logprob))
+        tops.append(top)
+    return {
+        "tokens": names,
+        "token_logprobs": [None if sample is None else _finite(sample.logprob) for sample in samples],
+        "top_logprobs": tops,
+        "text_offset": list(offsets),
+    }
+
+
+def _completion_token(token: int, vocabulary: Vocabulary) -> str:
+    """A token's text; where its bytes are no whole characters, `bytes:\\xNN…`, which stays distinct as a key."""
+    piece = vocabulary.bytes_of(token, skip_special=False)
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def _finite(logprob: float | None) -> float | None:
+    return None if logprob is None else max(logprob, _IMPOSSIBLE)

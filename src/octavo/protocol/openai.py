@@ -1,0 +1,336 @@
+"""OpenAI's requests (completions, chat) with vLLM's extra fields. Knows what each means, not how it is served.
+
+A field is honoured, or refused by name when it asks for what there is not. Only names that nobody documents are
+passed over, and those the caller of `decode_body` can list.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from octavo.errors import InvalidParameter
+from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
+
+__all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "Message", "StreamOptions"]
+
+MAX_PROMPTS = 1024
+"""Prompts in one request."""
+
+_NO: tuple[Any, ...] = (None, False)
+_EMPTY: tuple[Any, ...] = (None, [], {}, "")
+
+# What is known and not served, with the values that ask for nothing.
+_REFUSED: dict[str, tuple[Any, ...]] = {
+    "allowed_token_ids": _EMPTY,
+    "bad_words": _EMPTY,
+    "guided_choice": _EMPTY,
+    "guided_grammar": _EMPTY,
+    "guided_json": _EMPTY,
+    "guided_regex": _EMPTY,
+    "length_penalty": (None, 1, 1.0),
+    "logits_processors": _EMPTY,
+    "priority": (None, 0),
+    "prompt_embeds": _EMPTY,
+    "prompt_logprobs": (None,),
+    "response_format": (None, {"type": "text"}),
+    "return_token_ids": _NO,
+    "return_tokens_as_token_ids": _NO,
+    "service_tier": (None, "auto", "default"),
+    "structured_outputs": _EMPTY,
+    "truncate_prompt_tokens": (None,),
+    "use_beam_search": _NO,
+}
+_REFUSED_CHAT: dict[str, tuple[Any, ...]] = _REFUSED | {
+    "audio": _EMPTY,
+    "best_of": (None,),
+    "chat_template": _EMPTY,
+    "documents": _EMPTY,
+    "echo": _NO,
+    "function_call": (None, "none", "auto"),
+    "functions": _EMPTY,
+    "modalities": (None, ["text"]),
+    "prediction": _EMPTY,
+    "reasoning_effort": (None, "none"),
+    "store": _NO,
+    "suffix": _EMPTY,
+    "tool_choice": (None, "none", "auto"),
+    "tools": _EMPTY,
+    "verbosity": (None, "medium"),
+    "web_search_options": (None,),
+}
+_REFUSED_COMPLETION: dict[str, tuple[Any, ...]] = _REFUSED | {"suffix": _EMPTY}
+
+# Known, and nothing follows from them here: who asks, and hints for caches and tools that are not there.
+_INERT = frozenset(
+    {"cache_salt", "metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "user"}
+)
+
+_PROMPT_SCHEMA = {
+    "oneOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+        {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            "minItems": 1,
+        },
+    ]
+}
+
+
+class StreamOptions(msgspec.Struct, kw_only=True):
+    include_usage: bool | None = None
+    """A last chunk with the usage of the whole request and no choices."""
+    continuous_usage_stats: bool | None = None
+    """vLLM's usage in every chunk; only false is served."""
+
+
+class _Request(msgspec.Struct, kw_only=True):
+    """What both requests share. null means the default, as if the field were not there."""
+
+    refused: ClassVar[dict[str, tuple[Any, ...]]] = _REFUSED
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    skip_special_tokens: bool | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @classmethod
+    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
+        """Raise InvalidParameter for what is asked for and not there; the names that nobody knows."""
+        for name, nothing in cls.refused.items():
+            if name in raw and not any(_same(raw[name], value) for value in nothing):
+                raise InvalidParameter(f"{name} is not supported by this server; leave it out.", name)
+        known = {*cls.__struct_encode_fields__, *cls.refused, *_INERT}
+        return sorted(raw.keys() - known)
+
+    def _sampling(self, **own: Any) -> SamplingParams:
+        if self.stream_options is not None:
+            if not self.stream:
+                raise InvalidParameter(
+                    "stream_options is given, but stream is not true; set it or leave the options out.",
+                    "stream_options",
+                )
+            if self.stream_options.continuous_usage_stats:
+                name = "stream_options.continuous_usage_stats"
+                raise InvalidParameter(f"{name} is not supported by this server; leave it out.", name)
+        stop = self.stop
+        given: dict[str, Any] = {
+            "n": self.n,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "logit_bias": _logit_bias(self.logit_bias),
+            "seed": self.seed,
+            "stop": (stop,) if isinstance(stop, str) else stop and tuple(stop),
+            "stop_token_ids": self.stop_token_ids and tuple(self.stop_token_ids),
+            "include_stop_str_in_output": self.include_stop_str_in_output,
+            "ignore_eos": self.ignore_eos,
+            "min_tokens": self.min_tokens,
+            "skip_special_tokens": self.skip_special_tokens,
+        }
+        return SamplingParams(**{name: value for name, value in given.items() if value is not None}, **own)
+
+
+class CompletionRequest(_Request, kw_only=True):
+    """POST /v1/completions."""
+
+    refused: ClassVar[dict[str, tuple[Any, ...]]] = _REFUSED_COMPLETION
+
+    prompt: Annotated[str | list[Any], Meta(extra_json_schema=_PROMPT_SCHEMA)]
+    max_tokens: int | UnsetType | None = UNSET
+    """16 when it is not there; null means the rest of the context."""
+    logprobs: int | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+    add_special_tokens: bool | None = None
+    """false: no BOS before the prompt."""
+
+    def prompts(self) -> list[str] | list[list[int]]:
+        """One or more prompts, all texts or all token ids. Raises InvalidParameter."""
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return [_text(prompt, "prompt")]
+        if not prompt:
+            raise InvalidParameter("prompt is an empty list; send at least one prompt.", "prompt")
+        if _is_ids(prompt):
+            return [prompt]
+        if len(prompt) > MAX_PROMPTS:
+            raise InvalidParameter(
+                f"prompt is a list of {len(prompt)} prompts; at most {MAX_PROMPTS} are allowed.", "prompt"
+            )
+        if all(isinstance(part, str) for part in prompt):
+            return [_text(part, f"prompt[{i}]") for i, part in enumerate(prompt)]
+        for i, part in enumerate(prompt):
+            if not (isinstance(part, list) and _is_ids(part)):
+                raise InvalidParameter(
+                    f"prompt[{i}] must be like the others: texts, token ids, or lists of token ids, none empty.",
+                    f"prompt[{i}]",
+                )
+        return prompt
+
+    def sampling(self) -> SamplingParams:
+        """The parameters. Raises InvalidParameter for the first that is out of range."""
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise InvalidParameter(
+                f"best_of is {self.best_of}; only best_of equal to n ({self.n or 1}) is supported.", "best_of"
+            )
+        return self._sampling(
+            max_tokens=16 if self.max_tokens is UNSET else self.max_tokens,
+            logprobs=self.logprobs,
+            prompt_logprobs=self.logprobs if self.echo else None,
+        )
+
+
+class ContentPart(msgspec.Struct, kw_only=True):
+    """A part of a message. Only text is read."""
+
+    type: str
+    text: str | None = None
+
+
+class Message(msgspec.Struct, kw_only=True):
+    """One turn of a conversation."""
+
+    role: str
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[Any] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatRequest(_Request, kw_only=True):
+    """POST /v1/chat/completions."""
+
+    refused: ClassVar[dict[str, tuple[Any, ...]]] = _REFUSED_CHAT
+
+    messages: list[Message]
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    """The newer name of `max_tokens`. Neither: the rest of the context."""
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    """false: do not open the assistant's turn."""
+    continue_final_message: bool | None = None
+    """true: the last message, the assistant's, stays open and is continued."""
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def conversation(self) -> list[dict[str, str]]:
+        """Messages as chat templates take them: role and content as text. Raises InvalidParameter."""
+        if not self.messages:
+            raise InvalidParameter("messages is an empty list; send at least one message.", "messages")
+        conversation = [_turn(message, f"messages[{i}]") for i, message in enumerate(self.messages)]
+        if self.continue_final_message:
+            if self.add_generation_prompt:
+                raise InvalidParameter(
+                    "continue_final_message and add_generation_prompt exclude each other; set only one.",
+                    "continue_final_message",
+                )
+            if conversation[-1]["role"] != "assistant":
+                raise InvalidParameter(
+                    "continue_final_message needs the assistant's message at the end of messages; "
+                    f"the last role is {conversation[-1]['role']!r}.",
+                    "continue_final_message",
+                )
+        return conversation
+
+    def sampling(self) -> SamplingParams:
+        """The parameters. Raises InvalidParameter for the first that is out of range."""
+        if self.top_logprobs is not None:
+            if not self.logprobs:
+                raise InvalidParameter(
+                    "top_logprobs is given, but logprobs is not true; set it or leave top_logprobs out.",
+                    "top_logprobs",
+                )
+            if not 0 <= self.top_logprobs <= MAX_LOGPROBS:
+                raise InvalidParameter(
+                    f"top_logprobs is {self.top_logprobs}; it must lie in 0 … {MAX_LOGPROBS}.", "top_logprobs"
+                )
+        newer = self.max_completion_tokens
+        return self._sampling(
+            max_tokens=self.max_tokens if newer is None else newer,
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+        )
+
+
+def _same(value: Any, nothing: Any) -> bool:
+    """Equal and of the same kind: False is not 0 here."""
+    return value == nothing and isinstance(value, bool) == isinstance(nothing, bool)
+
+
+def _is_ids(prompt: list[Any]) -> bool:
+    return bool(prompt) and all(type(token) is int for token in prompt)
+
+
+def _text(prompt: str, name: str) -> str:
+    if not prompt:
+        raise InvalidParameter(f"{name} is empty; send at least one character.", name)
+    return prompt
+
+
+def _logit_bias(bias: dict[str, float] | None) -> dict[int, float] | None:
+    if bias is None:
+        return None
+    ids: dict[int, float] = {}
+    for key, value in bias.items():
+        if not (key.isascii() and key.isdigit() and len(key) <= 10):
+            raise InvalidParameter(
+                f'logit_bias has the key {key[:40]!r}; keys are token ids, such as "42".', "logit_bias"
+            )
+        ids[int(key)] = value
+    return ids
+
+
+def _turn(message: Message, name: str) -> dict[str, str]:
+    roles = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
+    if message.tool_calls or message.tool_call_id or message.role in ("tool", "function"):
+        raise InvalidParameter(
+            f"{name} belongs to a tool call; tools are not supported by this server.", name
+        )
+    if message.role not in roles:
+        raise InvalidParameter(
+            f"{name}.role is {message.role[:40]!r}; it must be one of {', '.join(roles)}.", f"{name}.role"
+        )
+    content = message.content
+    if isinstance(content, list):
+        for i, part in enumerate(content):
+            if part.type != "text" or part.text is None:
+                raise InvalidParameter(
+                    f"{name}.content[{i}] is of type {part.type[:40]!r}; this server reads parts of type 'text'.",
+                    f"{name}.content[{i}]",
+                )
+        content = "\n".join(part.text or "" for part in content)
+    if content is None:
+        if message.role != "assistant":
+            raise InvalidParameter(f"{name}.content is missing; it is required.", f"{name}.content")
+        content = ""
+    turn = {"role": roles[message.role], "content": content}
+    return turn if message.name is None else {**turn, "name": message.name}

@@ -1,0 +1,62 @@
+"""Every error as OpenAI's object over HTTP. Knows responses, not what went wrong where."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import OctavoError, ServerError
+from octavo.protocol.errors import RequestRefused, error_body, error_headers, error_status
+
+__all__ = ["error_response", "install"]
+
+_logger = logging.getLogger(__name__)
+
+
+def error_response(error: Exception, headers: dict[str, str] | None = None) -> Response:
+    """The error with its status. After 408 and 413 the rest of the body is unread, so the connection closes."""
+    status = error_status(error)
+    headers = {**(headers or {}), **error_headers(error)}
+    if status in (408, 413):
+        headers["connection"] = "close"
+    return Response(error_body(error), status, headers, media_type="application/json")
+
+
+def install(app: FastAPI) -> None:
+    """Answer every exception of `app`'s routes with the object."""
+    app.add_exception_handler(OctavoError, _ours)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    return error_response(error)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    method, path = request.method, request.url.path[:200]
+    match error.status_code:
+        case 404:
+            message = f"There is no {path}; see /docs for what there is."
+        case 405:
+            message = f"{path} does not take {method}."
+        case _:
+            message = str(error.detail)
+    headers = dict(error.headers or {})
+    return error_response(RequestRefused(error.status_code, message), headers)
+
+
+async def _validation(request: Request, error: Exception) -> Response:
+    return error_response(RequestRefused(400, f"The request cannot be read: {error}."))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    _logger.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(ServerError("Something went wrong in the server; its log says what."))

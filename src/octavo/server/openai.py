@@ -1,0 +1,147 @@
+"""The routes of OpenAI's API. Knows which request becomes which answer; all the work is elsewhere."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import InvalidParameter
+from octavo.protocol.body import decode_body
+from octavo.protocol.openai import ChatRequest, CompletionRequest
+from octavo.protocol.openai_reply import ReplyHead
+from octavo.sampling.params import SamplingParams
+from octavo.server.answer import Answer
+from octavo.server.limits import read_body
+from octavo.server.serving import Serving
+from octavo.server.streaming import EventStream, whole_response
+
+__all__ = ["COMPONENTS", "router"]
+
+router = APIRouter(prefix="/v1")
+
+_SCHEMAS, COMPONENTS = msgspec.json.schema_components(
+    [CompletionRequest, ChatRequest], ref_template="#/components/schemas/{name}"
+)
+"""The request bodies for the OpenAPI document; `server/app.py` puts the components there."""
+
+MAX_SEQUENCES = 4096
+"""Prompts × n in one request."""
+
+
+def _documented(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+@router.get("/models", response_class=Response)
+async def list_models(request: Request) -> Response:
+    """The served model."""
+    return _json({"object": "list", "data": [_model(request.app.state.serving)]})
+
+
+@router.get("/models/{model:path}", response_class=Response)
+async def get_model(request: Request) -> Response:
+    """One model by its id."""
+    serving: Serving = request.app.state.serving
+    model = request.path_params["model"]
+    if model != serving.model_name:
+        raise serving.no_such_model(model)
+    return _json(_model(serving))
+
+
+@router.post("/completions", response_class=Response, openapi_extra=_documented(_SCHEMAS[0]))
+async def create_completion(request: Request) -> Response:
+    """Continue one or more prompts."""
+    serving: Serving = request.app.state.serving
+    serving.accept()
+    body, raw = decode_body(await read_body(request), CompletionRequest)
+    serving.warn_of_unknown(body.check_fields(raw), request.url.path)
+    serving.accept(body.model)
+    params, given = body.sampling(), body.prompts()
+    _check_count(len(given), params)
+    prompts = [
+        await serving.encode(prompt, "prompt", add_bos=False if body.add_special_tokens is False else None)
+        if isinstance(prompt, str)
+        else prompt
+        for prompt in given
+    ]
+    return await _answer(request, serving, "completion", body, params, prompts, echo=bool(body.echo))
+
+
+@router.post("/chat/completions", response_class=Response, openapi_extra=_documented(_SCHEMAS[1]))
+async def create_chat_completion(request: Request) -> Response:
+    """Answer a conversation."""
+    serving: Serving = request.app.state.serving
+    serving.accept()
+    body, raw = decode_body(await read_body(request), ChatRequest)
+    serving.warn_of_unknown(body.check_fields(raw), request.url.path)
+    serving.accept(body.model)
+    params = body.sampling()
+    prompt = await serving.encode_chat(
+        body.conversation(),
+        add_generation_prompt=body.add_generation_prompt is not False,
+        continue_final=bool(body.continue_final_message),
+        template_kwargs=body.chat_template_kwargs or {},
+    )
+    return await _answer(request, serving, "chat", body, params, [prompt])
+
+
+async def _answer(
+    request: Request,
+    serving: Serving,
+    api: Literal["chat", "completion"],
+    body: ChatRequest | CompletionRequest,
+    params: SamplingParams,
+    prompts: Sequence[Sequence[int]],
+    *,
+    echo: bool = False,
+) -> Response:
+    """Start the request in the engine, and answer as it asked: streamed or whole."""
+    prefix = "chatcmpl" if api == "chat" else "cmpl"
+    head = ReplyHead(
+        api,
+        f"{prefix}-{uuid.uuid4().hex}",
+        int(time.time()),
+        serving.model_name,
+        serving.fingerprint,
+        usage_follows=body.include_usage,
+    )
+    answer = Answer(serving, head, params, prompts, echo=echo)
+    outputs = serving.client.generate_all(
+        [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)]
+    )
+    if body.stream:
+        return EventStream(outputs, answer, include_usage=body.include_usage)
+    return await whole_response(outputs, answer, request.receive)
+
+
+def _check_count(prompts: int, params: SamplingParams) -> None:
+    if prompts * params.n > MAX_SEQUENCES:
+        raise InvalidParameter(
+            f"{prompts} prompts with n {params.n} make {prompts * params.n} choices; "
+            f"at most {MAX_SEQUENCES} are allowed in one request.",
+            "n",
+        )
+
+
+def _model(serving: Serving) -> dict[str, Any]:
+    model = {
+        "id": serving.model_name,
+        "object": "model",
+        "created": serving.started_s,
+        "owned_by": "octavo",
+    }
+    if serving.client.loaded:
+        model["max_model_len"] = serving.client.info.capacity.max_model_len
+    return model
+
+
+def _json(value: Any) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")

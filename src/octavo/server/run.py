@@ -1,0 +1,188 @@
+"""From settings to a running server and its exit: port, engine, signals, drain. Knows no route.
+
+The order is for a quick start: the port is taken first (a taken one costs nothing then), the engine process loads
+while this one imports the web parts, and the address answers 503 until the engine is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from octavo.config import EngineConfig
+from octavo.engine.client import EngineClient
+from octavo.errors import SettingsError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from octavo.server.serving import Serving
+
+__all__ = ["run"]
+
+_logger = logging.getLogger(__name__)
+
+CLOSE_S = 5.0
+"""After draining: how long connections may take to send what they have."""
+
+
+def run(
+    config: EngineConfig,
+    *,
+    model_name: str,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_keys: Sequence[str] = (),
+    drain_timeout_s: float = 30.0,
+    on_ready: Callable[[str], None] = print,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then let running requests finish, at most `drain_timeout_s`; a second signal
+    ends at once. `on_ready` is told once, in a sentence with the address. Raises SettingsError (the port), and
+    what kept the engine from starting."""
+    listener = _bind(host, port)
+    with listener:
+        client = EngineClient.spawn(config)
+        try:
+            serving = _serving(config, client, model_name)
+        except BaseException:
+            asyncio.run(client.close())
+            raise
+
+        import uvloop
+
+        uvloop.run(_Host(serving, listener, api_keys, drain_timeout_s, on_ready).serve())
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """The address, ours and not yet answering."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise SettingsError(f"host {host!r} cannot be resolved: {error.strerror}.") from None
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        # Linux lets two sockets bind with SO_REUSEADDR while neither listens, so only this claims the port.
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"port {port} on {host} cannot be opened: {error.strerror}; stop what uses it or choose another port."
+        ) from None
+    return listener
+
+
+def _serving(config: EngineConfig, client: EngineClient, model_name: str) -> Serving:
+    """The model's text side, loaded while the engine loads the rest."""
+    from octavo.models.store import StoredModel
+    from octavo.server.serving import Serving
+    from octavo.telemetry.metrics import Metrics
+
+    model = StoredModel.load(config.model_dir)
+    return Serving(client, model_name, model.spec, model.tokenizer(), Metrics(model_name))
+
+
+class _Host:
+    """One run of the server on its event loop."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        listener: socket.socket,
+        api_keys: Sequence[str],
+        drain_timeout_s: float,
+        on_ready: Callable[[str], None],
+    ) -> None:
+        self._serving = serving
+        self._listener = listener
+        self._api_keys = api_keys
+        self._drain_timeout_s = drain_timeout_s
+        self._on_ready = on_ready
+        self._stop = asyncio.Event()
+        self._signals = 0
+
+    async def serve(self) -> None:
+        client = self._serving.client
+        server = self._server()
+        with self._handled_signals():
+            http = asyncio.create_task(server.serve(sockets=[self._listener]))
+            loading = asyncio.create_task(client.ready())
+            stopping = asyncio.create_task(self._stop.wait())
+            try:
+                await asyncio.wait([http, loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if loading.done():
+                    loading.result()
+                    self._on_ready(f"Octavo serves {self._serving.model_name} on {self._address()}")
+                    await asyncio.wait([http, stopping], return_when=asyncio.FIRST_COMPLETED)
+                await self._drain()
+            finally:
+                stopping.cancel()
+                loading.cancel()
+                await asyncio.wait([loading])  # cancelled while it loads, it ends the process
+                server.should_exit = True
+                await http
+                await client.close()
+
+    def _server(self) -> uvicorn.Server:
+        import uvicorn
+
+        from octavo.server.app import create_app
+        from octavo.server.limits import BoundedProtocol
+
+        class Server(uvicorn.Server):
+            @contextlib.contextmanager
+            def capture_signals(self) -> Iterator[None]:
+                """uvicorn would end the process with the signal's code; `_Host` has the signals."""
+                yield
+
+        return Server(
+            uvicorn.Config(
+                create_app(self._serving, api_keys=self._api_keys),
+                http=BoundedProtocol,
+                ws="none",
+                lifespan="off",
+                loop="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=int(CLOSE_S),
+            )
+        )
+
+    async def _drain(self) -> None:
+        """Refuse new requests and wait for the running ones; at the deadline they end with `abort`."""
+        client = self._serving.client
+        self._serving.draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_timeout_s):
+                while client.open_requests and self._signals < 2:  # noqa: ASYNC110 - once, at the end
+                    await asyncio.sleep(0.02)
+        if client.open_requests:
+            _logger.warning("%d requests are ended unfinished", client.open_requests)
+        client.finish_all("abort")
+
+    @contextlib.contextmanager
+    def _handled_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        handled = (signal.SIGINT, signal.SIGTERM)
+        for number in handled:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        self._stop.set()
+
+    def _address(self) -> str:
+        host, port = self._listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

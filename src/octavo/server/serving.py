@@ -1,0 +1,170 @@
+"""What one server serves: a model's text side, the way to its engine, and whether requests are taken. No HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from octavo.engine.client import EngineClient
+from octavo.errors import CapacityError, EngineDied, InvalidParameter, Overloaded
+from octavo.models.spec import ModelSpec
+from octavo.protocol.errors import RequestRefused
+from octavo.text.chat import ChatTemplate
+
+if TYPE_CHECKING:
+    from octavo.telemetry.metrics import Metrics
+    from octavo.text.tokenizer import Tokenizer
+
+__all__ = ["Serving"]
+
+_logger = logging.getLogger(__name__)
+
+_LONG_TEXT = 16_384
+"""Characters from which tokenizing (some milliseconds) would hold up other streams, and gets a thread."""
+_MAX_WARNINGS = 256
+"""Unknown fields that are warned of; a client may invent them without end."""
+
+# Private-use characters that no text should hold: around control tokens' names that a user wrote, and at the
+# end of a message that is to be continued.
+_QUOTE, _END = "\ue0f1\ue0f2", "\ue0f3\ue0f4"
+_TEMPLATE_RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "documents"})
+
+
+class Serving:
+    """Shared by all routes. Everything here runs on the event loop."""
+
+    def __init__(
+        self, client: EngineClient, model_name: str, spec: ModelSpec, tokenizer: Tokenizer, metrics: Metrics
+    ) -> None:
+        self.client = client
+        self.model_name = model_name
+        self.tokenizer = tokenizer
+        self.vocabulary = tokenizer.vocabulary
+        self.metrics = metrics
+        self.started_s = int(time.time())
+        self.draining = False
+        self._template = ChatTemplate(
+            spec.chat_template, self._name(spec.bos_id), self._name(spec.eos_ids[:1])
+        )
+        self._longest_piece = max(map(len, self.vocabulary.pieces), default=1)
+        names = sorted(
+            (self.vocabulary.pieces[i].decode(errors="replace") for i in self.vocabulary.special), key=len
+        )
+        self._control = re.compile("|".join(re.escape(name) for name in reversed(names) if name) or r"(?!)")
+        self._warned: set[str] = set()
+        client.observer = metrics
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal fingerprints promise equal answers: a short hash of the arithmetic id."""
+        return "fp_" + hashlib.sha256(self.client.info.arithmetic_id.encode()).hexdigest()[:10]
+
+    @property
+    def ready(self) -> bool:
+        """New requests are taken, and an engine is there to serve them."""
+        return self.client.healthy and not self.draining
+
+    @property
+    def state(self) -> str:
+        """One word for health checks: `ready`, `loading`, `restarting`, `draining` or `dead`."""
+        if self.client.dead:
+            return "dead"
+        if self.draining:
+            return "draining"
+        if not self.client.loaded:
+            return "loading"
+        return "ready" if self.client.healthy else "restarting"
+
+    def accept(self, model: str | None = None) -> None:
+        """Raise what keeps a new request out: not loaded, shutting down, dead, or another model's name."""
+        if self.draining:
+            raise Overloaded("The server is shutting down; ask another one.", retry_after_s=5)
+        if self.client.dead:
+            raise EngineDied("The engine died and could not be brought back; restart the server.")
+        if not self.client.loaded:
+            raise Overloaded("The model is still being loaded; try again in a moment.")
+        if model is not None and model != self.model_name:
+            raise self.no_such_model(model)
+
+    def no_such_model(self, name: str) -> RequestRefused:
+        """404, with the name of what there is."""
+        message = f"The model {name[:100]!r} is not served here; {self.model_name!r} is."
+        return RequestRefused(404, message, "model_not_found", "model")
+
+    def warn_of_unknown(self, names: Iterable[str], path: str) -> None:
+        """Log each name once."""
+        for name in names:
+            if name not in self._warned and len(self._warned) < _MAX_WARNINGS:
+                self._warned.add(name)
+                _logger.warning("%s: the field %.60r is unknown and has no effect", path, name)
+
+    async def encode(self, text: str, name: str, *, add_bos: bool | None = None) -> list[int]:
+        """A completion's prompt; control tokens may be named in it. Raises CapacityError before any work for a
+        text that no number of tokens could make short enough; `name` is the field."""
+        self._check_length(text, name)
+        encode = self.tokenizer.encode
+        if len(text) < _LONG_TEXT:
+            return encode(text, allow_special=True, add_bos=add_bos)
+        return await asyncio.to_thread(encode, text, allow_special=True, add_bos=add_bos)
+
+    async def encode_chat(
+        self,
+        conversation: Sequence[dict[str, str]],
+        *,
+        add_generation_prompt: bool,
+        continue_final: bool,
+        template_kwargs: dict[str, Any],
+    ) -> list[int]:
+        """The prompt for `conversation`. What a message says stays text: names of control tokens in it are
+        letters, so nobody can open a turn of another role."""
+        if taken := _TEMPLATE_RESERVED & template_kwargs.keys():
+            name = f"chat_template_kwargs.{min(taken)}"
+            raise InvalidParameter(f"{name} is set by the server; use the request's own fields.", name)
+        self._check_length("".join(turn["content"] for turn in conversation), "messages")
+        turns = [{**turn, "content": self._quoted(turn["content"])} for turn in conversation]
+        if continue_final:
+            turns[-1]["content"] += _END
+        text = self._template.render(
+            turns, add_generation_prompt=add_generation_prompt and not continue_final, **template_kwargs
+        )
+        if continue_final:
+            text, found, _ = text.rpartition(_END)
+            if not found:
+                raise InvalidParameter(
+                    "continue_final_message cannot work: the model's chat template drops the last message.",
+                    "continue_final_message",
+                )
+        self._check_length(text, "messages")
+        if len(text) < _LONG_TEXT:
+            return self._encode_quoted(text)
+        return await asyncio.to_thread(self._encode_quoted, text)
+
+    def _quoted(self, content: str) -> str:
+        """`content` with marks around every name of a control token."""
+        return self._control.sub(lambda match: _QUOTE + match[0] + _QUOTE, content)
+
+    def _encode_quoted(self, text: str) -> list[int]:
+        plain, *parts = text.split(_QUOTE)
+        ids = self.tokenizer.encode(plain, allow_special=True)
+        for i, part in enumerate(parts):
+            ids += self.tokenizer.encode(part, allow_special=i % 2 == 1, add_bos=False)
+        return ids
+
+    def _check_length(self, text: str, name: str) -> None:
+        limit = self.client.info.capacity.max_model_len
+        if len(text) > limit * self._longest_piece:
+            raise CapacityError(
+                f"{name} has {len(text)} characters, which cannot fit the {limit} tokens that prompt and answer may "
+                "have together; shorten it.",
+                "prompt" if name.startswith("prompt") else name,
+            )
+
+    def _name(self, token: int | Sequence[int] | None) -> str | None:
+        """A control token's name; None where the model has none."""
+        ids = [token] if isinstance(token, int) else list(token or ())
+        return self.vocabulary.pieces[ids[0]].decode(errors="replace") if ids else None

@@ -1,0 +1,92 @@
+"""Answers on their way to a client: streamed or whole, and given up when the client leaves. Knows ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from octavo.engine.stream import Stream
+from octavo.protocol.sse import DONE, MEDIA_TYPE, error_event
+from octavo.scheduling.outputs import SequenceOutput
+from octavo.server.answer import Answer
+
+__all__ = ["EventStream", "whole_response"]
+
+# A proxy that gathers events would undo streaming.
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+@asynccontextmanager
+async def _while_connected(outputs: Stream, receive: Receive) -> AsyncIterator[Stream]:
+    """`outputs`, which end early when the client disconnects. At the end, what still runs is aborted."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await outputs.aclose()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        async with aclosing(outputs):
+            yield outputs
+    finally:
+        watcher.cancel()
+
+
+async def whole_response(outputs: Stream, answer: Answer, receive: Receive) -> Response:
+    """Wait for all of it. Raises ServerError when the engine gives the request up."""
+    taken: list[SequenceOutput] = []
+    async with _while_connected(outputs, receive):
+        async for output in outputs:
+            if output.finish_reason == "error":
+                raise answer.failure(output)
+            taken.append(output)
+    return Response(answer.whole(taken), media_type="application/json")
+
+
+class EventStream(Response):
+    """Server-sent events, sent as the outputs come.
+
+    The status waits for the first output, so that an error before it has its own. What gathers while the client
+    takes its time goes out in one write.
+    """
+
+    def __init__(self, outputs: Stream, answer: Answer, *, include_usage: bool) -> None:
+        super().__init__(headers=_HEADERS, media_type=MEDIA_TYPE)
+        del self.headers["content-length"]
+        self._outputs = outputs
+        self._answer = answer
+        self._include_usage = include_usage
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with _while_connected(self._outputs, receive) as outputs:
+            await self._send(outputs, send)
+
+    async def _send(self, outputs: Stream, send: Send) -> None:
+        started, chunks, last = False, list[bytes](), b""
+        async for output in outputs:
+            if output.finish_reason == "error":
+                error = self._answer.failure(output)
+                if not started:
+                    raise error
+                last = error_event(error) + DONE
+                break
+            chunks.append(self._answer.chunks(output))
+            if outputs.pending:
+                continue
+            data = b"".join(chunks)
+            chunks.clear()
+            if data:
+                if not started:
+                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    started = True
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        if outputs.abandoned:  # nobody is there to read an end
+            return
+        if not last:
+            last = (self._answer.closing() if self._include_usage else b"") + DONE
+        await send({"type": "http.response.body", "body": b"".join(chunks) + last, "more_body": False})

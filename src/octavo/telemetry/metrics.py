@@ -1,0 +1,126 @@
+"""Prometheus metrics under vLLM's names where the meaning is the same, `octavo_` for our own. Knows only numbers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.exposition import generate_latest
+
+__all__ = ["CONTENT_TYPE", "Metrics", "StepStats"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# vLLM's buckets, so that its dashboards' quantiles can be compared with ours.
+_TTFT_S = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
+)  # fmt: skip
+_ITL_S = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+_E2E_S = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+)  # fmt: skip
+_STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+_REASONS = ("stop", "length", "abort", "error")
+
+
+class StepStats(Protocol):
+    """What a step reports (engine/messages.Stats). Totals count from the engine process's start."""
+
+    @property
+    def running(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def blocks_total(self) -> int: ...
+    @property
+    def blocks_used(self) -> int: ...
+    @property
+    def step_tokens(self) -> int: ...
+    @property
+    def preemptions(self) -> int: ...
+
+
+class Metrics:
+    """One served model's metrics in a registry of their own; an Observer of EngineClient. Times are seconds."""
+
+    def __init__(self, model_name: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(name, text, ("model_name",), registry=registry).labels(model_name)
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(name, text, ("model_name",), registry=registry).labels(model_name)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, ("model_name",), registry=registry, buckets=buckets).labels(
+                model_name
+            )
+
+        self._running = gauge("vllm:num_requests_running", "Sequences that hold a slot.")
+        self._waiting = gauge("vllm:num_requests_waiting", "Sequences that wait for a slot.")
+        self._kv_usage = gauge("vllm:kv_cache_usage_perc", "Used KV blocks of all; 1 is full.")
+        self._preemptions = counter("vllm:num_preemptions", "Sequences preempted.")
+        self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens of answered requests.")
+        self._generation_tokens = counter("vllm:generation_tokens", "Generated tokens.")
+        self._step_tokens = histogram(
+            "vllm:iteration_tokens_total", "Tokens computed in a step.", _STEP_TOKENS
+        )
+        self._ttft = histogram("vllm:time_to_first_token_seconds", "Arrival to first token.", _TTFT_S)
+        self._itl = histogram("vllm:inter_token_latency_seconds", "Between a sequence's outputs.", _ITL_S)
+        self._e2e = histogram("vllm:e2e_request_latency_seconds", "Arrival to the last token.", _E2E_S)
+        finished = Counter(
+            "vllm:request_success",
+            "Requests ended, by reason.",
+            ("model_name", "finished_reason"),
+            registry=registry,
+        )
+        self._finished = {reason: finished.labels(model_name, reason) for reason in _REASONS}
+        self._restarts = counter("octavo_engine_restarts", "Engine processes started after the first.")
+        self._preemptions_seen = 0
+
+    def on_step(self, stats: StepStats) -> None:
+        """A step ended."""
+        self._running.set(stats.running)
+        self._waiting.set(stats.waiting)
+        self._kv_usage.set(stats.blocks_used / stats.blocks_total if stats.blocks_total else 0.0)
+        if stats.step_tokens:
+            self._step_tokens.observe(stats.step_tokens)
+        if stats.preemptions != self._preemptions_seen:
+            self._preemptions.inc(stats.preemptions - self._preemptions_seen)
+            self._preemptions_seen = stats.preemptions
+
+    def on_first_tokens(self, prompt_tokens: int, since_arrival_s: float) -> None:
+        """A request's first output."""
+        self._prompt_tokens.inc(prompt_tokens)
+        self._ttft.observe(since_arrival_s)
+
+    def on_tokens(self, count: int, since_last_s: float | None) -> None:
+        """A sequence's output; `since_last_s` is None for its first."""
+        self._generation_tokens.inc(count)
+        if since_last_s is not None:
+            self._itl.observe(since_last_s)
+
+    def on_finish(self, reason: str, since_arrival_s: float) -> None:
+        """A request ended: `stop`, `length`, `abort` (the reader left) or `error`."""
+        self._finished[reason].inc()
+        if reason in ("stop", "length"):
+            self._e2e.observe(since_arrival_s)
+
+    def on_restart(self) -> None:
+        """A new engine process: nothing runs in it, and its totals begin at 0."""
+        self._restarts.inc()
+        self._preemptions_seen = 0
+        self._running.set(0)
+        self._waiting.set(0)
+        self._kv_usage.set(0)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self.registry)
