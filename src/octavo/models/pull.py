@@ -46,6 +46,8 @@ ALIASES = {
 }
 """Names that need no account and no URL."""
 
+_KINDS = f"the path of a .gguf file, hf:owner/name/file.gguf, or an alias ({', '.join(ALIASES)})"
+
 
 def locate(ref: str, root: Path, progress: Progress | None = None) -> Path:
     """The GGUF file that `ref` means, downloaded into the cache `root` and verified if it was not there.
@@ -58,6 +60,8 @@ def locate(ref: str, root: Path, progress: Progress | None = None) -> Path:
         from octavo.models.hub import hub_file
 
         return hub_file(ref, root / "hub", progress)
+    if not ref:
+        raise ModelError(f"The name of the model is empty; give {_KINDS}.")
     path = Path(ref).expanduser()
     if path.is_file():
         return path
@@ -101,6 +105,5 @@ def _missing_error(ref: str, path: Path) -> ModelError:
     except OSError:
         files = {}
     near += [str(files[name]) for name in difflib.get_close_matches(path.name, files, 2, 0.6)]
-    known = f"a path of a .gguf file, hf:owner/name/file.gguf, or an alias ({', '.join(ALIASES)})"
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"give {known}."
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"give {_KINDS}."
     return ModelError(f"There is no model file '{ref}'; {hint}")
