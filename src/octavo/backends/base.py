@@ -17,14 +17,16 @@ plans that break this contract, and then the process may end: a plan never holds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from octavo.errors import ServerError
 from octavo.models.spec import ModelSpec
+
+if TYPE_CHECKING:  # the server process reads these types and has no use for NumPy
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "Backend",
