@@ -101,7 +101,7 @@ class Normalizer:
     """Text → normalized text, in which no plain space is left.
 
     `add_prefix`: a space before the text. `collapse`: runs of spaces become one, none at either end.
-    `protected`: user-defined pieces, which the character map leaves alone.
+    `protected`: user-defined pieces, which neither replacement nor collapsing takes apart.
     """
 
     def __init__(
@@ -120,15 +120,28 @@ class Normalizer:
 
     def __call__(self, text: str, *, first: bool = True) -> str:
         """`first`: this text begins a sequence (or follows a control token), so it gets the prefix."""
+        parts = self._protected.split(text) if self._protected else [text]
         if self._map is not None:
-            parts = self._protected.split(text) if self._protected else [text]
             parts[::2] = map(self._map.apply, parts[::2])
-            text = "".join(parts)
-        if self._collapse:
-            text = _SPACES.sub(" ", text).strip(" ")
+        text = _collapsed(parts) if self._collapse else "".join(parts)
         if not text:
             return ""
         if self.add_prefix and first:
             text = " " + text
         text = text.replace(" ", SPACE)
         return text.rstrip(SPACE) if self._collapse else text
+
+
+def _collapsed(parts: list[str]) -> str:
+    """The joined parts with single spaces, none in front. Protected parts (the odd ones) keep their own."""
+    out: list[str] = []
+    after_space = True
+    for n, part in enumerate(parts):
+        if n % 2 == 0:
+            part = _SPACES.sub(" ", part)
+        if after_space:
+            part = part.lstrip(" ")
+        if part:
+            after_space = part.endswith(" ")
+            out.append(part)
+    return "".join(out)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from datetime import datetime
+from itertools import chain
 from typing import Any, NoReturn
 
 import jinja2
@@ -34,8 +35,8 @@ MAX_SECONDS = 2.0
 """A net under the other two."""
 
 _MAX_BITS = 4096
-_ITEM = 64
-"""Characters that an item of a list counts for."""
+_ITEM = 8
+"""Characters that anything but a string counts for."""
 _GROWING_METHODS = frozenset(
     {"center", "encode", "expandtabs", "format", "format_map", "ljust", "rjust", "translate", "zfill"}
 )
@@ -103,18 +104,22 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Loops, assignments and `~` are no calls in Jinja; here they pass through filters that count."""
         template = super()._parse(source, name, filename)
         for parent in list(template.find_all(nodes.Node)):
-            if isinstance(parent, nodes.For):
-                parent.iter = _filtered(parent.iter, "_counted")
-            elif isinstance(parent, nodes.Assign):
-                parent.node = _filtered(parent.node, "_sized")
-            elif isinstance(parent, nodes.With):
-                parent.values = [_filtered(value, "_sized") for value in parent.values]
             for field, value in parent.iter_fields():
                 if isinstance(value, nodes.Concat):
                     setattr(parent, field, _joined_node(value))
                 elif isinstance(value, list):
                     value[:] = [_joined_node(v) if isinstance(v, nodes.Concat) else v for v in value]
+        for node in template.find_all((nodes.For, nodes.Assign, nodes.With)):
+            if isinstance(node, nodes.For):
+                node.iter = _filtered(node.iter, "_counted")
+            elif isinstance(node, nodes.Assign):
+                node.node = _filtered(node.node, "_sized")
+            elif isinstance(node, nodes.With):
+                node.values = [_filtered(value, "_sized") for value in node.values]
         return template
+
+    def wrap_str_format(self, value: Any) -> None:
+        """Jinja would let `format` through to a safe variant, which pads to any width."""
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         growing = isinstance(obj, str) and attr in _GROWING_METHODS
@@ -190,22 +195,28 @@ def _counted(values: Iterable[Any]) -> Iterator[Any]:
 
 def _sized(value: Any) -> Any:
     """A value that gets a name. Lists that hold another list twice, in turn, would print without end."""
-    size, pending = 0, [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            size += len(item)
-        elif isinstance(item, (list, tuple)):
-            size += _ITEM * len(item)
-            pending.extend(item)
-        elif isinstance(item, dict):
-            size += _ITEM * len(item)
-            pending.extend(item)
-            pending.extend(item.values())
-        elif isinstance(item, Namespace):
-            pending.append(object.__getattribute__(item, "_Namespace__attrs"))
-        _check_size(size)
+    if not isinstance(value, str):
+        _check_size(_printed(value, {}))
     return value
+
+
+def _printed(value: Any, known: dict[int, int]) -> int:
+    """About how many characters the value prints as; a list that is held twice is measured once."""
+    if isinstance(value, str):
+        return len(value)
+    items: Iterable[Any]
+    if isinstance(value, (list, tuple)):
+        items = value
+    elif isinstance(value, dict):
+        items = chain(value, value.values())
+    elif isinstance(value, Namespace):
+        items = (object.__getattribute__(value, "_Namespace__attrs"),)
+    else:
+        return _ITEM
+    if id(value) not in known:
+        known[id(value)] = 0  # where it holds itself it prints as "..."
+        known[id(value)] = _ITEM + sum(_printed(item, known) for item in items)
+    return known[id(value)]
 
 
 def _filtered(node: nodes.Node, name: str) -> nodes.Filter:

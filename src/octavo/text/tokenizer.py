@@ -217,7 +217,7 @@ class _Pieces:
         self.names[token] = f" {token}"
 
     def hidden(self, token: int) -> bool:
-        return self.names[token] != self.texts[token]
+        return self.names[token] == f" {token}"
 
     def of_type(self, *kinds: TokenType) -> list[int]:
         return [i for i, kind in enumerate(self.types) if kind in kinds]
@@ -372,7 +372,7 @@ def _escape_user_defined(pieces: _Pieces) -> None:
             if escaped in taken:
                 pieces.hide(i)
             else:
-                pieces.names[i] = pieces.texts[i] = escaped
+                pieces.names[i] = escaped
                 taken.add(escaped)
 
 
