@@ -131,6 +131,22 @@ def test_a_cut_pull_goes_on(index: Server, tmp_path: Path, gguf_bytes: bytes) ->
 
 
 @pytest.mark.usefixtures("model")
+def test_an_interrupted_unpacking_downloads_nothing_again(
+    index: Server, tmp_path: Path, gguf_bytes: bytes
+) -> None:
+    def interrupt(done: int, total: int, what: str) -> None:
+        if what.startswith("unpacking"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        locate("tiny", tmp_path, interrupt)
+    asked = len(index.requests)
+    assert locate("tiny", tmp_path).read_bytes() == gguf_bytes
+    assert len(index.requests) == asked
+    assert {each.name for each in (tmp_path / "files" / "tiny").iterdir()} == {"tiny.gguf", "tiny.gguf.lock"}
+
+
+@pytest.mark.usefixtures("model")
 def test_a_changed_file_is_fetched_again(
     index: Server, tmp_path: Path, gguf_bytes: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

