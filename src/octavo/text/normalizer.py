@@ -118,15 +118,14 @@ class Normalizer:
         literals = sorted(filter(None, protected), key=len, reverse=True)
         self._protected = re.compile("(" + "|".join(map(re.escape, literals)) + ")") if literals else None
 
-    def __call__(self, text: str, *, first: bool = True) -> str:
-        """`first`: this text begins a sequence (or follows a control token), so it gets the prefix."""
+    def __call__(self, text: str) -> str:
         parts = self._protected.split(text) if self._protected else [text]
         if self._map is not None:
             parts[::2] = map(self._map.apply, parts[::2])
         text = _collapsed(parts) if self._collapse else "".join(parts)
         if not text:
             return ""
-        if self.add_prefix and first:
+        if self.add_prefix:
             text = " " + text
         text = text.replace(" ", SPACE)
         return text.rstrip(SPACE) if self._collapse else text

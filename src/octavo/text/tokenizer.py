@@ -102,12 +102,15 @@ class Tokenizer:
         """Whether the first space of decoded text is the tokenizer's own (SentencePiece's prefix)."""
         return self.rules.add_space_prefix
 
-    def encode(self, text: str, *, allow_special: bool = False, add_bos: bool | None = None) -> list[int]:
+    def encode(
+        self, text: str, *, allow_special: bool = False, add_bos: bool | None = None, mark: str = ""
+    ) -> list[int]:
         """The ids of `text`.
 
         `allow_special`: names of control tokens in the text stand for those tokens (a rendered template);
         without it they are letters like any others (what a user wrote). `add_bos` None follows the model's
-        own rule; BOS is never doubled. Raises InvalidParameter for text that UTF-8 cannot hold.
+        own rule; BOS is never doubled. `mark` is the character with which parts of the text were guarded; it is
+        taken out. Raises InvalidParameter for text that UTF-8 cannot hold.
         """
         try:
             text.encode()
@@ -117,9 +120,9 @@ class Tokenizer:
                 "which is not a character; send valid Unicode."
             ) from None
         if allow_special and self._cut is not None:
-            ids = self._encode_with_special(text, self._cut)
+            ids = self._encode_with_special(text, self._cut, mark)
         else:
-            ids = self._encode_plain(text, first=True)
+            ids = self._encode_plain(text.replace(mark, "") if mark else text)
         bos = self.rules.bos_id
         if bos is not None and (self.rules.add_bos if add_bos is None else add_bos) and ids[:1] != [bos]:
             ids.insert(0, bos)
@@ -130,18 +133,32 @@ class Tokenizer:
         text = self.vocabulary.join(ids, skip_special).decode(errors="replace")
         return text.removeprefix(" ") if self.drops_leading_space else text
 
-    def _encode_with_special(self, text: str, cut: re.Pattern[str]) -> list[int]:
-        ids: list[int] = []
-        for n, part in enumerate(cut.split(text)):
-            if n % 2:
-                ids.append(self._special[part])
-            elif part:
-                ids.extend(self._encode_plain(part, first=True))
-        return ids
+    def guard(self, text: str, mark: str) -> str:
+        """The text with `mark`, a character that is not in it, before each letter of every control token's name.
 
-    def _encode_plain(self, text: str, first: bool) -> list[int]:
+        Encoded with `allow_special` and the mark, beside other text, it stays text.
+        """
+        if self._cut is None:
+            return text
+        return self._cut.sub(lambda match: "".join(mark + letter for letter in match[0]), text)
+
+    def _encode_with_special(self, text: str, cut: re.Pattern[str], mark: str) -> list[int]:
+        ids: list[int] = []
+        at = 0
+        for match in cut.finditer(text):
+            start = match.start()
+            if mark and text[start - 1 : start] == mark:
+                continue  # a guarded name of one letter; longer ones do not match
+            ids += self._encode_plain(text[at:start].replace(mark, "") if mark else text[at:start])
+            ids.append(self._special[match[0]])
+            at = match.end()
+        return ids + self._encode_plain(text[at:].replace(mark, "") if mark else text[at:])
+
+    def _encode_plain(self, text: str) -> list[int]:
         if self._normalizer is not None:
-            text = self._normalizer(text, first=first)
+            text = self._normalizer(text)
+        if not text:
+            return []
         encoding = self._library.encode(text, add_special_tokens=False)
         ids: list[int] = encoding.ids
         fallback, unknown = self.rules.fallback, self.rules.unknown_id
