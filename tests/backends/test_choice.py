@@ -121,10 +121,22 @@ def test_a_mask_is_obeyed(
     assert choose(logits, [1], rule, mask_of(allowed)) in allowed
 
 
-def test_where_nothing_is_allowed_the_answer_is_id_0() -> None:
+RULES = (ChoiceRule(0), ChoiceRule(0, temperature=1.0), ChoiceRule(0, temperature=1.0, top_p=0.5))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_number_or_an_allowed_id_there_is_no_token(rule: ChoiceRule) -> None:
     logits = np.arange(VOCAB, dtype=np.float32)
-    for rule in (ChoiceRule(0), ChoiceRule(0, temperature=1.0), ChoiceRule(0, temperature=1.0, top_p=0.5)):
-        assert choose(logits, [], rule, mask_of(set())) == 0
+    assert choose(logits, [], rule, mask_of(set())) == -1
+    logits[5] = np.nan
+    assert choose(logits, [], rule) == -1
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-45, 1e-39, 1e-37, 1e-30])
+def test_a_vanishing_temperature_is_greedy(temperature: float) -> None:
+    logits = np.linspace(-3, 5, VOCAB, dtype=np.float32)
+    rule = ChoiceRule(0, temperature=temperature, top_p=0.9, min_p=0.1, top_k=50)
+    assert choose(logits, [], rule) == VOCAB - 1
 
 
 @given(rows, histories, seeds)

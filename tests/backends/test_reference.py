@@ -27,6 +27,7 @@ from octavo.backends.base import (
     SampleRow,
     Samples,
     SlotOpen,
+    TokenSample,
 )
 from octavo.backends.reference import ReferenceBackend, _bfloat16, _matmul
 from octavo.errors import ModelError, SettingsError
@@ -183,12 +184,15 @@ def test_bfloat16_rounds_as_gguf_does() -> None:
 
 
 def test_kv_types_differ_but_little(make: MakeBackend, tiny_model_path: Path) -> None:
-    ask = Ask(prompt(40), prompt_top=0)
-    exact, rounded = (
-        np.array([s.logprob for s in run(make("reference", tiny_model_path, kv_dtype=kv), [ask])[0].prompt])
-        for kv in ("fp32", "bf16")
-    )
-    assert 0 < np.abs(exact - rounded).max() < 0.05
+    scores: list[NDArray[np.float64]] = []
+    for kv_dtype in ("fp32", "bf16"):
+        backend = make("reference", tiny_model_path, kv_dtype=kv_dtype)
+        assert isinstance(backend, ReferenceBackend)
+        (told,) = run(backend, [Ask(prompt(40), prompt_top=0)])
+        scores.append(np.array([sample.logprob for sample in told.prompt]))
+        low_bits = backend._kv[0].view(np.uint32) & 0xFFFF
+        assert low_bits.any() == (kv_dtype == "fp32")
+    assert 0 < np.abs(scores[0] - scores[1]).max() < 0.05
 
 
 def test_depth_1_gives_the_answers_of_depth_0(make: MakeBackend, tiny_model_path: Path) -> None:
@@ -241,6 +245,22 @@ def test_masks_reach_the_choice(make: MakeBackend, tiny_model_path: Path) -> Non
     backend.sample(handle, [None, mask])
     free, masked = backend.collect(handle)
     assert (free.token != 133, masked.token) == (True, 133)
+
+
+def test_a_damaged_number_ends_only_the_rows_that_see_it(make: MakeBackend, tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "damaged.gguf", embedding="F32", output="F32")
+    table = GGUFFile(path).tensors["token_embd.weight"]
+    with path.open("r+b") as file:
+        file.seek(table.offset + 50 * table.nbytes // table.shape[0])  # token 50
+        file.write(np.array([np.nan], np.float32).tobytes())
+    healthy, damaged = Ask((60, 61, 62), 4), Ask((60, 50, 62), 3, prompt_top=2)
+    backend = make("reference", path, depth=1)
+    alone = run(backend, [healthy])[0]
+    together = run(backend, [damaged, healthy, damaged], depth=1)
+    assert together[1] == alone
+    assert together[0].children[0] == (TokenSample(-1),) * 3
+    assert together[0].prompt[0].token == 50
+    assert together[0].prompt[1] == TokenSample(-1)
 
 
 def test_rejected_drafts_are_overwritten(make: MakeBackend, tiny_model_path: Path) -> None:

@@ -57,7 +57,7 @@ class ChoiceRule(msgspec.Struct, frozen=True, array_like=True):
     1. repetition: for each id in P ∪ O: l = l / r if l > 0 else l · r
     2. l −= frequency · count_in_O(id) + presence · [id in O]
     3. l += bias[id]; masked ids (grammar) and, while len(O) < min_tokens, `banned_early` ids become −inf
-    4. temperature 0: argmax, lowest id on ties. Otherwise t = l / temperature, and the kept set is
+    4. temperature 0 (below 2⁻¹²⁶): argmax, lowest id on ties. Otherwise t = l / temperature, and the kept set is
        top_k: the k largest t (ties at the edge: lowest ids first);
        top_p: of those, renormalised, in descending order (ties: lowest id first), the shortest run whose
               probability reaches top_p (the token that crosses the line is kept);
@@ -66,8 +66,8 @@ class ChoiceRule(msgspec.Struct, frozen=True, array_like=True):
     5. G(id) = −ln(−ln u), u = (w + 0.5) / 2³² in float64, w = word (id mod 4) of
        Philox4x32-10(key = (seed low 32, seed high 32), counter = (len(O), id div 4, purpose = 0, 0)).
 
-    All of 1–4 in float32, one rounding per written operation, but the exponentials and sums of top_p in float64;
-    G and t + G in float64.
+    All of 1–4 in float32, one rounding per written operation (the probabilities of top_p and their sums may be
+    wider); G and t + G in float64. The choice is −1 where a logit is NaN or no id is allowed.
     """
 
     prompt_tokens: int
@@ -157,7 +157,8 @@ class TokenSample(msgspec.Struct, frozen=True, array_like=True):
     """The answer to one SampleRow."""
 
     token: int
-    """The chosen id (or the target)."""
+    """The chosen id (or the target). −1, and nothing else, where there is none: the row's logits hold NaN (the
+    model's arithmetic failed), or a mask allows nothing. No other row is touched by that."""
     logprob: float | None = None
     """Natural logarithm; float32 value. None when the rule asks for none."""
     top: tuple[tuple[int, float], ...] = ()

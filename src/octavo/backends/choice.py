@@ -21,6 +21,7 @@ Ids = NDArray[np.int64]
 PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 WORD = 0xFFFFFFFF
+SMALLEST_NORMAL = 2.0**-126  # of float32
 
 
 def philox(counter: Sequence[NDArray[np.uint64] | int], key: tuple[int, int]) -> NDArray[np.uint32]:
@@ -110,17 +111,20 @@ def kept(t: Floats, rule: ChoiceRule) -> Ids:
 def choose(
     logits: Floats, history: Sequence[int], rule: ChoiceRule, mask: NDArray[np.int32] | None = None
 ) -> int:
-    """The token after `history`: the whole of `ChoiceRule`. `logits` float32 [vocab]; `mask` as in `Backend`.
-
-    Where mask and `banned_early` leave no id at all, the answer is id 0.
-    """
+    """The token after `history`: the whole of `ChoiceRule`. `logits` float32 [vocab]; `mask` as in `Backend`."""
+    if np.isnan(logits).any():
+        return -1
     adjusted = adjust(logits, history, rule, mask)
-    if rule.temperature == 0.0:
-        return int(np.argmax(adjusted))
-    t = adjusted / np.float32(rule.temperature)
-    ids = np.sort(kept(t, rule))  # ascending, so that argmax gives ties to the lowest id
-    if len(ids) == 0:
-        return 0
+    best = int(np.argmax(adjusted))  # of equals the first, here and below
+    if adjusted[best] == -np.inf:
+        return -1
+    if rule.temperature < SMALLEST_NORMAL:
+        return best
+    with np.errstate(over="ignore"):
+        t = adjusted / np.float32(rule.temperature)
+    if t.max() == np.inf:
+        return int(np.argmax(t))
+    ids = np.sort(kept(t, rule))
     noise = gumbel(rule.seed, len(history[rule.prompt_tokens :]), ids)
     return int(ids[np.argmax(t[ids].astype(np.float64) + noise)])
 

@@ -314,7 +314,7 @@ class ReferenceBackend:
         before = self._last.samples if self._last is not None else None
         if before is None or -token - 1 >= len(before):
             raise PlanError(f"token {token} refers to a sample that the plan before does not have.")
-        return before[-token - 1].token
+        return max(before[-token - 1].token, 0)  # after −1 the sequence ends; until then any id will do
 
     def _slot(self, slot: int) -> Slot:
         if slot not in self._slots:
@@ -333,6 +333,7 @@ class ReferenceBackend:
 
     # The program
 
+    @np.errstate(over="ignore", invalid="ignore")  # a damaged model's NaN are answers: TokenSample(-1)
     def _run(self, ops: Iterable[Op], batch: Batch) -> None:
         """Apply the operations to the batch's buffers, in order."""
         buffers, weights = batch.buffers, self._weights
@@ -428,12 +429,12 @@ class ReferenceBackend:
     ) -> TokenSample:
         if row.target >= 0:
             self._check_tokens((row.target,))
-            return choice.score(logits, row.target, row.top)
+            return TokenSample(-1) if np.isnan(logits).any() else choice.score(logits, row.target, row.top)
         slot = self._slot(row.slot)
         if len(slot.history) <= position:
             raise PlanError(f"sample row {row}: slot {row.slot} knows no token at position {position}.")
         token = choice.choose(logits, slot.history[: position + 1], slot.rule, mask)
-        if slot.rule.logprobs < 0:
+        if slot.rule.logprobs < 0 or token < 0:
             return TokenSample(token)
         return choice.score(logits, token, slot.rule.logprobs)
 
@@ -452,8 +453,7 @@ def _matmul(x: Floats, w: Floats) -> Floats:
 
 
 def _silu(x: Floats) -> Floats:
-    with np.errstate(over="ignore"):  # exp(−x) = ∞ gives the right −0
-        return np.asarray(x / (np.float32(1) + np.exp(-x)))
+    return np.asarray(x / (np.float32(1) + np.exp(-x)))  # exp(−x) = ∞ gives the right −0
 
 
 def _attention(q: Floats, keys: Floats, values: Floats, scale: np.float32) -> Floats:
