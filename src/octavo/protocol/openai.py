@@ -186,14 +186,15 @@ class CompletionRequest(_Request, kw_only=True):
             raise InvalidParameter(
                 f"prompt is a list of {len(prompt)} prompts; at most {MAX_PROMPTS} are allowed.", "prompt"
             )
-        if all(isinstance(part, str) for part in prompt):
-            return [_text(part, f"prompt[{i}]") for i, part in enumerate(prompt)]
+        texts = isinstance(prompt[0], str)
         for i, part in enumerate(prompt):
-            if not (isinstance(part, list) and _is_ids(part)):
+            if texts != isinstance(part, str) or not (texts or (isinstance(part, list) and _is_ids(part))):
                 raise InvalidParameter(
-                    f"prompt[{i}] must be like the others: texts, token ids, or lists of token ids, none empty.",
+                    f"prompt[{i}] is not like the others: send texts, token ids, or lists of token ids, none empty.",
                     f"prompt[{i}]",
                 )
+            if texts:
+                _text(part, f"prompt[{i}]")
         return prompt
 
     def sampling(self) -> SamplingParams:

@@ -1,0 +1,90 @@
+"""JSON bodies to typed requests."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.errors import InvalidParameter
+from octavo.protocol.body import MAX_DEPTH, decode_body
+
+
+class Inner(msgspec.Struct):
+    name: str
+
+
+class Outer(msgspec.Struct):
+    count: int
+    inner: list[Inner] = []
+    weights: dict[str, float] = {}
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        (b'{"count": "5"}', "count", 'count must be an integer, not "5".'),
+        (b'{"count": true}', "count", "count must be an integer, not true."),
+        (b'{"count": 5.0}', "count", "count must be an integer, not 5.0."),
+        (b"{}", "count", "count is missing; it is required."),
+        (b'{"count": 1, "inner": {}}', "inner", "inner must be a list, not {}."),
+        (
+            b'{"count": 1, "inner": [{"name": "a"}, {}]}',
+            "inner[1].name",
+            "inner[1].name is missing; it is required.",
+        ),
+        (b'{"count": 1, "inner": [{"name": 7}]}', "inner[0].name", "inner[0].name must be a string, not 7."),
+        (
+            b'{"count": 1, "weights": {"a": null}}',
+            "weights[...]",
+            "weights[...] must be a number, not what it is.",
+        ),
+        (b"[]", None, "The body must be a JSON object."),
+    ],
+)
+def test_errors_name_field_and_value(body: bytes, param: str | None, message: str) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        decode_body(body, Outer)
+    assert str(caught.value) == message
+    assert caught.value.param == param
+
+
+def test_a_long_value_is_shortened() -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        decode_body(msgspec.json.encode({"count": "x" * 1000}), Outer)
+    assert len(str(caught.value)) < 120
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_depth_is_bounded_exactly(opening: bytes, closing: bytes) -> None:
+    def nested(depth: int) -> bytes:
+        return b'{"count": 1, "x": ' + opening * depth + b"1" + closing * depth + b"}"
+
+    assert decode_body(nested(MAX_DEPTH - 1), Outer)[0].count == 1
+    for depth in (MAX_DEPTH, 5000, 100_000):
+        with pytest.raises(InvalidParameter, match=f"more than {MAX_DEPTH} deep"):
+            decode_body(nested(depth), Outer)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["count", "inner", "name"]), inner)
+    ),
+)
+
+
+@given(JSON)
+def test_any_json_is_a_request_or_an_error_of_the_client(value: Any) -> None:
+    with contextlib.suppress(InvalidParameter):
+        decode_body(msgspec.json.encode(value), Outer)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_request_or_an_error_of_the_client(body: bytes) -> None:
+    with contextlib.suppress(InvalidParameter):
+        decode_body(body, Outer)

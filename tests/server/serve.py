@@ -1,0 +1,26 @@
+"""`python -m tests.server.serve JSON`: a server in a process of its own, as `octavo serve` runs it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from octavo.config import EngineConfig
+from octavo.errors import OctavoError
+from octavo.server.run import run
+
+
+def main(settings: dict[str, Any]) -> int:
+    config = msgspec.convert(settings.pop("engine"), EngineConfig)
+    try:
+        run(config, **settings, on_ready=lambda line: print(line, flush=True))
+    except OctavoError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(msgspec.json.decode(sys.argv[1])))

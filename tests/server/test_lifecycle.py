@@ -1,0 +1,201 @@
+"""A server from start to exit: port, keys, health, the engine's death, draining."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import openai
+import pytest
+
+from tests.server.conftest import TIMEOUT_S, Server
+
+
+def launch(settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """A server that must fail."""
+    command = [sys.executable, "-m", "tests.server.serve", msgspec.json.encode(settings).decode()]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+
+
+def engine_pid(server: Server) -> int:
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    assert len(children) == 1
+    return int(children[0])
+
+
+@pytest.fixture
+def own_server(tiny_engine: dict[str, Any]) -> Iterator[Server]:
+    server = Server(tiny_engine)
+    yield server
+    if server.process.returncode is None:
+        server.stop()
+
+
+def test_a_taken_port_is_said_before_anything_is_loaded(tiny_engine: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = launch(
+            {"engine": {**tiny_engine, "model_dir": "/nowhere"}, "model_name": "tiny", "port": port}
+        )
+    assert done.returncode == 1
+    assert re.search(
+        rf"SettingsError: port {port} on 127.0.0.1 cannot be opened: .*another port", done.stderr
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_an_engine_that_cannot_start_ends_the_server_with_its_reason(tiny_engine: dict[str, Any]) -> None:
+    done = launch({"engine": {**tiny_engine, "depth": 7}, "model_name": "tiny", "port": 0})
+    assert done.returncode == 1
+    assert "SettingsError: depth is 7" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_keys_guard_every_route_but_health(tiny_engine: dict[str, Any]) -> None:
+    server = Server(tiny_engine, api_keys=["first-key", "second-key"])
+    paths = list(
+        httpx2.get(f"{server.url}/openapi.json", headers=bearer("first-key"), trust_env=False).json()["paths"]
+    )
+    assert "/v1/models" in paths
+    for path in [*paths, "/docs", "/openapi.json", "/nothing"]:
+        is_health = path.startswith("/health")
+        for headers in ({}, bearer("wrong"), {"authorization": "Basic first-key"}):
+            response = server.client.get(path, headers=headers)
+            assert (response.status_code == 401) != is_health, path
+            if not is_health:
+                assert response.json()["error"]["code"] == "invalid_api_key"
+                assert response.headers["www-authenticate"] == "Bearer"
+        for key in ("first-key", "second-key"):
+            assert server.client.get(path, headers=bearer(key)).status_code != 401
+    with server.openai(api_key="second-key") as client:
+        assert client.models.list().data[0].id == "tiny"
+    with server.openai(api_key="third-key") as client, pytest.raises(openai.AuthenticationError):
+        client.models.list()
+    assert server.stop() == 0
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_streams_outlive_their_engine(own_server: Server) -> None:
+    """kill -9 in the middle: greedy and seeded streams, n = 2, end exactly as undisturbed ones."""
+    bodies = [
+        {"prompt": "Hello world", "max_tokens": 60, "temperature": 0, "ignore_eos": True},
+        {"prompt": "Hello", "max_tokens": 60, "seed": 7, "n": 2, "ignore_eos": True, "logprobs": 1},
+        {"prompt": "the", "max_tokens": 60, "seed": 8, "stop": "ab", "ignore_eos": True},
+    ]
+    undisturbed = [own_server.events("/v1/completions", **body) for body in bodies]
+    disturbed: list[list[Any]] = [[] for _ in bodies]
+
+    def ask(place: int) -> None:
+        disturbed[place] = own_server.events("/v1/completions", **bodies[place])
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(len(bodies))]
+    tokens = own_server.metrics()["vllm:generation_tokens_total"]
+    for thread in threads:
+        thread.start()
+    own_server.until(lambda: own_server.metrics()["vllm:generation_tokens_total"] > tokens + 20)
+    os.kill(engine_pid(own_server), signal.SIGKILL)
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    for before, after in zip(undisturbed, disturbed, strict=True):
+        assert told(after) == told(before)
+    metrics = own_server.metrics()
+    assert metrics["octavo_engine_restarts_total"] == 1
+    assert metrics['vllm:request_success_total{finished_reason="error"}'] == 0
+    own_server.until_idle()
+    assert own_server.client.get("/health").json() == {"status": "ready"}
+    assert own_server.stop() == 0
+
+
+def told(events: list[Any]) -> dict[int, tuple[str, list[Any], list[Any]]]:
+    """Text, log-probabilities and end of every choice."""
+    choices: dict[int, tuple[str, list[Any], list[Any]]] = {}
+    for event in events[:-1]:
+        for choice in event["choices"]:
+            text, scores, ends = choices.get(choice["index"], ("", [], []))
+            scores = scores + ((choice["logprobs"] or {}).get("token_logprobs") or [])
+            ends = ends + ([choice["finish_reason"]] if choice["finish_reason"] else [])
+            choices[choice["index"]] = (text + choice["text"], scores, ends)
+    return choices
+
+
+def test_health_tells_of_a_restart(own_server: Server) -> None:
+    assert own_server.client.get("/health/ready").status_code == 200
+    os.kill(engine_pid(own_server), signal.SIGKILL)
+    own_server.until(lambda: own_server.client.get("/health").status_code == 503)
+    assert own_server.client.get("/health/live").status_code == 200
+    own_server.until(lambda: own_server.client.get("/health/ready").status_code == 200)
+
+
+def test_sigterm_lets_running_streams_finish_and_turns_new_ones_away(own_server: Server) -> None:
+    body = {"prompt": [70] * 100, "max_tokens": 100, "ignore_eos": True, "seed": 1}
+    results: list[list[Any]] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(own_server.events("/v1/completions", **body)))
+        for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    own_server.until(lambda: own_server.metrics()["vllm:generation_tokens_total"] >= 10)
+    own_server.process.terminate()
+    own_server.until(lambda: own_server.client.get("/health").status_code == 503)
+    refused = own_server.post("/v1/completions", prompt="a")
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) > 0
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert own_server.wait() == 0
+    assert len(results) == 5
+    for events in results:
+        assert events[-1] == "[DONE]"
+        assert events[-2]["choices"][0]["finish_reason"] == "length"
+
+
+def test_at_the_drain_deadline_streams_end_with_abort(tiny_engine: dict[str, Any]) -> None:
+    server = Server(tiny_engine, drain_timeout_s=0.2)
+    results: list[list[Any]] = []
+    body = {"prompt": [70] * 100, "max_tokens": None, "ignore_eos": True}
+    thread = threading.Thread(target=lambda: results.append(server.events("/v1/completions", **body)))
+    thread.start()
+    server.until(lambda: server.metrics()["vllm:generation_tokens_total"] >= 2)
+    server.process.terminate()
+    thread.join(TIMEOUT_S)
+    assert server.wait() == 0
+    assert results[0][-2]["choices"][0]["finish_reason"] == "abort"
+    assert results[0][-1] == "[DONE]"
+
+
+def test_before_the_model_is_loaded_the_address_answers_503(tiny_engine: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {"engine": tiny_engine, "model_name": "tiny", "port": port}
+    command = [sys.executable, "-m", "tests.server.serve", msgspec.json.encode(settings).decode()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        pids: list[int] = []
+        while not pids:  # hold the engine back as soon as there is one
+            path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            pids = [int(pid) for pid in path.read_text().split()]
+        os.kill(pids[0], signal.SIGSTOP)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=TIMEOUT_S) as client:
+            health = client.get("/health")
+            assert (health.status_code, health.json()) == (503, {"status": "loading"})
+            assert client.get("/health/live").status_code == 200
+            assert client.post("/v1/completions", json={"prompt": "a"}).status_code == 503
+            os.kill(pids[0], signal.SIGCONT)
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("Octavo serves tiny on http://127.0.0.1:")
+            assert client.get("/health").status_code == 200
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0

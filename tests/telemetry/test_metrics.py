@@ -1,0 +1,88 @@
+"""Prometheus metrics: names, and numbers that are right over steps, ends and restarts."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from octavo.engine.messages import Stats
+from octavo.telemetry.metrics import Metrics
+
+
+def stats(running: int = 0, preemptions: int = 0, step_tokens: int = 0, used: int = 0) -> Stats:
+    return Stats(running, 0, 100, used, 0, 0.0, step_tokens, preemptions, 0, 0)
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    families = text_string_to_metric_families(metrics.text().decode())
+    found = {}
+    for family in families:
+        for sample in family.samples:
+            assert sample.labels["model_name"] == "m"
+            reason = sample.labels.get("finished_reason")
+            if "le" not in sample.labels:
+                found[f"{sample.name}/{reason}" if reason else sample.name] = sample.value
+    return found
+
+
+def test_vllms_names_and_ours() -> None:
+    assert set(samples(Metrics("m"))) == {
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+        "vllm:kv_cache_usage_perc",
+        "vllm:num_preemptions_total",
+        "vllm:prompt_tokens_total",
+        "vllm:generation_tokens_total",
+        "vllm:iteration_tokens_total_count",
+        "vllm:iteration_tokens_total_sum",
+        "vllm:time_to_first_token_seconds_count",
+        "vllm:time_to_first_token_seconds_sum",
+        "vllm:inter_token_latency_seconds_count",
+        "vllm:inter_token_latency_seconds_sum",
+        "vllm:e2e_request_latency_seconds_count",
+        "vllm:e2e_request_latency_seconds_sum",
+        "vllm:request_success_total/stop",
+        "vllm:request_success_total/length",
+        "vllm:request_success_total/abort",
+        "vllm:request_success_total/error",
+        "octavo_engine_restarts_total",
+    }
+
+
+def test_two_servers_in_one_process_do_not_share_numbers() -> None:
+    first, second = Metrics("m"), Metrics("m")
+    first.on_tokens(5, None)
+    assert samples(first)["vllm:generation_tokens_total"] == 5
+    assert samples(second)["vllm:generation_tokens_total"] == 0
+
+
+def test_a_requests_life() -> None:
+    metrics = Metrics("m")
+    metrics.on_first_tokens(7, 0.5)
+    metrics.on_tokens(1, None)
+    metrics.on_tokens(2, 0.25)
+    metrics.on_finish("stop", 1.5)
+    metrics.on_finish("abort", 9.0)
+    found = samples(metrics)
+    assert found["vllm:prompt_tokens_total"] == 7
+    assert found["vllm:generation_tokens_total"] == 3
+    assert found["vllm:time_to_first_token_seconds_sum"] == 0.5
+    assert found["vllm:inter_token_latency_seconds_count"] == 1
+    assert found["vllm:e2e_request_latency_seconds_sum"] == 1.5
+    assert found["vllm:request_success_total/stop"] == 1
+    assert found["vllm:request_success_total/abort"] == 1
+
+
+def test_totals_go_on_over_a_restart_and_gauges_begin_anew() -> None:
+    metrics = Metrics("m")
+    metrics.on_step(stats(running=3, preemptions=2, step_tokens=10, used=25))
+    metrics.on_step(stats(running=3, preemptions=5, step_tokens=0, used=50))
+    found = samples(metrics)
+    assert found["vllm:num_preemptions_total"] == 5
+    assert found["vllm:kv_cache_usage_perc"] == 0.5
+    assert found["vllm:iteration_tokens_total_count"] == 1
+    metrics.on_restart()
+    assert samples(metrics)["vllm:num_requests_running"] == 0
+    metrics.on_step(stats(running=3, preemptions=1))
+    found = samples(metrics)
+    assert found["vllm:num_preemptions_total"] == 6
+    assert found["octavo_engine_restarts_total"] == 1
