@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,12 +37,16 @@ def serve(
     served_model_name: Annotated[
         str | None, typer.Option(help='What clients put into "model"; the default is MODEL as given.')
     ] = None,
+    drain_timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds that running requests may take to finish at the end.")
+    ] = 30.0,
     settings: dict[str, Any],
 ) -> None:
     """Serve MODEL: an OpenAI-compatible API, downloaded and converted first if need be."""
     from octavo.config import EngineConfig
     from octavo.server.run import run
 
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not kernels_built() and "backend" not in settings:
         settings["backend"] = "reference"
         print(
@@ -47,6 +54,27 @@ def serve(
             "install a C++ compiler and Octavo again.",
             file=sys.stderr,
         )
-    stored = fetch(model)
-    config = EngineConfig(model_dir=str(stored.dir), **settings)
-    run(config, host=host, port=port, api_keys=tuple(api_key or ()), model_name=served_model_name or model)
+    if "step_log" in settings:
+        settings["step_log"] = str(Path(settings["step_log"]).absolute())
+    name = served_model_name or model
+    run(
+        EngineConfig(model_dir=str(fetch(model).dir), **settings),
+        model_name=name,
+        host=host,
+        port=port,
+        api_keys=tuple(api_key or ()),
+        drain_timeout_s=drain_timeout,
+        on_ready=lambda sentence: _announce(sentence, name, bool(api_key)),
+    )
+
+
+def _announce(sentence: str, model: str, keyed: bool) -> None:
+    """Where it is, and a request to try; `sentence` ends with the address."""
+    address = sentence.rpartition(" ")[2]
+    key = ' -H "Authorization: Bearer $OCTAVO_API_KEY"' if keyed else ""
+    body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "What is an octavo?"}]}
+    print(sentence)
+    print(
+        f"curl -N {address}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
+    )
+    sys.stdout.flush()
