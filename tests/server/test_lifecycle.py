@@ -177,25 +177,81 @@ def test_at_the_drain_deadline_streams_end_with_abort(tiny_engine: dict[str, Any
     assert results[0][-1] == "[DONE]"
 
 
+class Loading:
+    """A server whose engine is stopped (SIGSTOP) before it has loaded."""
+
+    def __init__(self, engine: dict[str, Any]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        settings = {"engine": engine, "model_name": "tiny", "port": self.port}
+        command = [sys.executable, "-m", "tests.server.serve", msgspec.json.encode(settings).decode()]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        pids: list[str] = []
+        while not pids or "octavo.engine" not in Path(f"/proc/{pids[0]}/cmdline").read_text():
+            pids = children.read_text().split()  # stopped before its exec, it would hold up its parent
+        self.engine_pid = int(pids[0])
+        os.kill(self.engine_pid, signal.SIGSTOP)
+        self.client = httpx2.Client(
+            base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=TIMEOUT_S
+        )
+
+    def stop(self) -> int:
+        self.client.close()
+        self.process.terminate()
+        self.process.communicate(timeout=TIMEOUT_S)
+        return self.process.returncode
+
+
+def gone(pid: int) -> bool:
+    """The process has ended (a zombie has, too)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 def test_before_the_model_is_loaded_the_address_answers_503(tiny_engine: dict[str, Any]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = {"engine": tiny_engine, "model_name": "tiny", "port": port}
-    command = [sys.executable, "-m", "tests.server.serve", msgspec.json.encode(settings).decode()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        pids: list[int] = []
-        while not pids:  # hold the engine back as soon as there is one
-            path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            pids = [int(pid) for pid in path.read_text().split()]
-        os.kill(pids[0], signal.SIGSTOP)
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=TIMEOUT_S) as client:
-            health = client.get("/health")
-            assert (health.status_code, health.json()) == (503, {"status": "loading"})
-            assert client.get("/health/live").status_code == 200
-            assert client.post("/v1/completions", json={"prompt": "a"}).status_code == 503
-            os.kill(pids[0], signal.SIGCONT)
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("Octavo serves tiny on http://127.0.0.1:")
-            assert client.get("/health").status_code == 200
-        process.terminate()
-        assert process.wait(TIMEOUT_S) == 0
+    loading = Loading(tiny_engine)
+    client = loading.client
+    health = client.get("/health")
+    assert (health.status_code, health.json()) == (503, {"status": "loading"})
+    assert client.head("/health").status_code == 503
+    assert client.get("/health/live").status_code == 200
+    refused = client.post("/v1/completions", json={"prompt": "a"})
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "overloaded"
+    os.kill(loading.engine_pid, signal.SIGCONT)
+    assert loading.process.stdout is not None
+    assert loading.process.stdout.readline().startswith("Octavo serves tiny on http://127.0.0.1:")
+    assert client.get("/health").status_code == 200
+    assert loading.stop() == 0
+
+
+def test_sigterm_while_loading_ends_both_processes(tiny_engine: dict[str, Any]) -> None:
+    loading = Loading(tiny_engine)
+    assert loading.client.get("/health").status_code == 503
+    assert loading.stop() == 0
+    assert gone(loading.engine_pid)
+
+
+def test_the_engine_does_not_outlive_its_server(own_server: Server) -> None:
+    pid = engine_pid(own_server)
+    own_server.process.kill()
+    own_server.wait()
+    own_server.until(lambda: gone(pid))
+
+
+def test_a_second_signal_does_not_wait_for_streams(own_server: Server) -> None:
+    body = {"prompt": [70] * 100, "max_tokens": None, "ignore_eos": True, "n": 20}
+    results: list[list[Any]] = []
+    thread = threading.Thread(target=lambda: results.append(own_server.events("/v1/completions", **body)))
+    thread.start()
+    own_server.until(lambda: own_server.metrics()["vllm:generation_tokens_total"] >= 2)
+    own_server.process.send_signal(signal.SIGINT)
+    own_server.until(lambda: own_server.client.get("/health").json() == {"status": "draining"})
+    own_server.process.send_signal(signal.SIGINT)
+    thread.join(TIMEOUT_S)
+    assert own_server.wait() == 0
+    assert results[0][-1] == "[DONE]"
+    assert results[0][-2]["choices"][0]["finish_reason"] == "abort"

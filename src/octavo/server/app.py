@@ -35,16 +35,19 @@ def create_app(serving: Serving, *, api_keys: Sequence[str] = ()) -> FastAPI:
     app.include_router(openai.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", response_class=Response)
     async def health() -> Response:
         """200 when requests are taken and served, else 503 with the state."""
         return _state(serving.ready)
 
+    @app.head("/health/ready", include_in_schema=False)
     @app.get("/health/ready", response_class=Response)
     async def ready() -> Response:
         """The same: may traffic be sent here?"""
         return _state(serving.ready)
 
+    @app.head("/health/live", include_in_schema=False)
     @app.get("/health/live", response_class=Response)
     async def live() -> Response:
         """503 when only a restart of the server can help."""

@@ -105,6 +105,7 @@ class _Host:
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
         self._stop = asyncio.Event()
+        self._finish = asyncio.Event()
         self._signals = 0
 
     async def serve(self) -> None:
@@ -125,7 +126,7 @@ class _Host:
                 stopping.cancel()
                 loading.cancel()
                 await asyncio.wait([loading])  # cancelled while it loads, it ends the process
-                server.should_exit = True
+                self._finish.set()
                 await http
                 await client.close()
 
@@ -135,11 +136,19 @@ class _Host:
         from octavo.server.app import create_app
         from octavo.server.limits import BoundedProtocol
 
+        finish = self._finish
+
         class Server(uvicorn.Server):
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
                 """uvicorn would end the process with the signal's code; `_Host` has the signals."""
                 yield
+
+            async def main_loop(self) -> None:
+                """uvicorn wakes ten times a second to see whether to exit; the date header needs one."""
+                while not (await self.on_tick(0) or finish.is_set()):
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(finish.wait(), 1.0)
 
         return Server(
             uvicorn.Config(
