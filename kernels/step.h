@@ -1,0 +1,226 @@
+// The runtime: what it was told about each slot, the KV memory, and a step over both. Interprets a lowered program
+// with the functions of one instruction set, inside one run of the pool. Knows no Python and no policy.
+//
+// A step runs in one of two ways, with equal bits:
+//   few rows   every weight is read once: the strips of each matrix are divided among the workers, and norms are
+//              computed by each worker for itself. Five barriers a layer (tests count them).
+//   many rows  workers claim tiles of rows and carry them through everything that lies between two attentions,
+//              in memory of their own. Two barriers a layer.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "octavo.h"
+#include "plan.h"
+#include "pool.h"
+#include "program.h"
+
+namespace octavo {
+
+struct StepLimits {
+  int32_t num_blocks = 0;       // per KV group
+  int32_t max_slots = 0;        // running sequences
+  int32_t max_step_tokens = 0;  // tokens in one plan
+  int32_t max_model_len = 0;    // tokens in one sequence
+};
+
+// The answer to one sample. `token` −1: the row's logits hold a NaN.
+struct Answer {
+  int32_t token = -1;
+  float logprob = 0;
+  bool scored = false;
+  Span top;  // in top_ids and top_values
+};
+
+// Anonymous memory, zero until touched, in huge pages where the system has them.
+class Mapping {
+ public:
+  explicit Mapping(size_t bytes);
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+  uint8_t* data() const { return data_; }
+
+ private:
+  uint8_t* data_;
+  size_t bytes_;
+};
+
+class Runtime {
+ public:
+  // Everything that a step needs is allocated here. Raises std::invalid_argument, or std::bad_alloc.
+  Runtime(const Program& program, const StepLimits& limits, KvType kv_type, int threads, const Kernels& kernels);
+
+  // Runs the layers. Raises std::invalid_argument for a plan that breaks its contract; the slots that it names
+  // then hold something undefined, and everything stays safe.
+  void launch(const StepPlan& plan);
+  // Chooses and scores for the plan launched last. `masks`: one pointer per sample, or nullptr for none at all;
+  // each is nullptr or ceil(vocab / 32) words.
+  void sample(const int32_t* const* masks);
+
+  // The answers of the last sample(), valid until the next launch().
+  const std::vector<Answer>& answers() const { return answers_; }
+  const int32_t* top_ids() const { return top_ids_.data(); }
+  const float* top_values() const { return top_values_.data(); }
+  size_t samples() const { return samples_.size(); }  // that the plan launched last asks for
+
+  int32_t vocab() const { return sizes_.vocab; }
+  int32_t groups() const { return static_cast<int32_t>(caches_.size()); }
+  int64_t block_bytes() const;  // of all KV groups together
+  int threads() const { return threads_; }
+
+  // (step << 16) + layer: moves while a step runs. Any thread may read it.
+  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  int64_t barriers() const { return barriers_; }  // waited for in the last launch
+  bool by_rows() const { return by_rows_; }       // how the last launch ran
+
+  // Where the time goes: seconds that worker 0 spent per stage since the last call. Measured only when enabled.
+  enum Stage { kEmbed, kNorm, kQkv, kRope, kAttention, kOut, kGated, kDown, kHead, kChoose, kWait, kStages };
+  static const char* stage_name(int stage);
+  void measure(bool enabled) { measuring_ = enabled; }
+  void take_times(double* seconds);
+
+ private:
+  struct Slot {
+    int32_t tokens = -1;          // known ids; −1: never opened
+    std::vector<int32_t> blocks;  // per group: entries of its table
+    Rule rule;
+  };
+  // Rows of one buffer, as floats and as int8 groups.
+  struct Area {
+    float* f32 = nullptr;
+    int8_t* q = nullptr;
+    float* scale = nullptr;
+    int32_t* sum = nullptr;
+    int32_t width = 0;
+    Area from(int64_t row) const;
+  };
+  struct View {
+    Area areas[kBuffers];
+    Area& operator[](Buffer b) { return areas[static_cast<int>(b)]; }
+    const Area& operator[](Buffer b) const { return areas[static_cast<int>(b)]; }
+  };
+  struct Worker {
+    View own;                   // h, and k, v, g of a tile
+    float* rotated = nullptr;   // one row of q
+    float* pieces = nullptr;    // [segments][head_dim + 2]
+    float* work = nullptr;      // [vocab]
+    int32_t* counts = nullptr;  // [vocab]
+  };
+  // Attention of `count` consecutive tokens of a sequence, for some KV heads, over some segments.
+  struct Item {
+    int32_t slot = 0;
+    int32_t first = 0, count = 0;  // tokens of the step
+    int32_t head_begin = 0, head_end = 0;
+    int32_t segment_begin = 0, segment_end = 0;
+    int32_t split = -1;  // who joins the segments, if they are divided: then one token and one head
+  };
+  struct Split {
+    int32_t segments = 0, part_segments = 0;  // all, and how many each part has (the last may have fewer)
+    float* partial = nullptr;                 // part after part: [group][its segments][head_dim + 2]
+    int32_t parts() const { return (segments + part_segments - 1) / part_segments; }
+  };
+  struct alignas(64) Counter {
+    std::atomic<int32_t> value{0};
+  };
+  class Arena;
+  class Lap;
+
+  void allocate(Arena& arena);
+  void open(const StepPlan& plan, const StepPlan::Open& open);
+  void set_tables(const StepPlan& plan, int32_t slot, int32_t spans, const int32_t* at);
+  void copy(const StepPlan::Copy& copy);
+  void advance(const StepPlan& plan, size_t row);
+  void accept(const StepPlan& plan, const StepPlan::Sample& sample);
+  void make_items(const StepPlan& plan);
+  void add_row(int32_t slot, int32_t first, int32_t count, bool whole, int32_t part_segments);
+
+  void run_strips(int worker);
+  void run_rows(int worker);
+  void run_tile(size_t begin, size_t end, int32_t first, int32_t count, int worker, Lap& lap);
+  void embed(const Op& op, const View& view, int32_t first, int32_t row, int32_t rows) const;
+  void norm(const Op& op, const float* x, const Area& h, int64_t row) const;
+  void quantize(const Area& area, int64_t row, int32_t begin, int32_t end) const;
+  void multiply(const Op& op, const View& view, int32_t rows, int worker, int workers) const;
+  void rotate(float* x, int32_t heads, int32_t token) const;
+  void store(const Op& op, int32_t token, int32_t head_begin, int32_t head_end, float* k, const float* v) const;
+  void attend(const Op& op, int worker, bool fused);
+  void attend_item(const Op& op, const Item& item, Worker& own, bool fused);
+  void join(const Item& item, Worker& own) const;
+  void choose(int worker);
+  void answer(size_t index, const float* logits, Worker& own);
+  void wait(int worker);
+  void reach(int32_t layer);
+
+  int32_t last_segment(int32_t token) const { return positions_[token] / kSegment + 1; }
+  int32_t* history(int32_t slot) const { return histories_ + static_cast<int64_t>(slot) * limits_.max_model_len; }
+  int32_t* table(int32_t slot, int32_t group) const {
+    return tables_ + (static_cast<int64_t>(group) * limits_.max_slots + slot) * max_blocks_;
+  }
+  int32_t* token_blocks(int32_t group) const {
+    return token_blocks_ + static_cast<int64_t>(group) * limits_.max_step_tokens;
+  }
+
+  const Kernels& kernels_;
+  const Sizes sizes_;
+  const StepLimits limits_;
+  const int32_t threads_;
+  const int32_t group_size_;    // query heads per KV head
+  const int32_t max_blocks_;    // in a block table
+  const int32_t max_segments_;  // of a sequence
+  const int32_t max_splits_;
+  const RopeTable rope_;
+  const std::vector<Op> body_;
+  const Op final_norm_, head_;
+  std::vector<uint8_t> barrier_before_;  // per operation of the body, when strips are divided
+  bool quantized_[kBuffers];
+  Pool pool_;
+
+  std::vector<std::unique_ptr<Mapping>> kv_memory_;
+  std::unique_ptr<Mapping> memory_;
+  std::vector<KvCache> caches_;
+  std::vector<Slot> slots_;
+  int32_t* histories_ = nullptr;
+  int32_t* tables_ = nullptr;
+  float* cos_ = nullptr;  // [max_model_len][rope dim / 2]
+  float* sin_ = nullptr;
+  View shared_;  // x, q, a of a step; k, v, g of few rows
+  float* logits_ = nullptr;
+  float* partials_ = nullptr;
+  std::vector<Worker> workers_;
+
+  // This step.
+  int64_t serial_ = 0;
+  int64_t* row_of_slot_ = nullptr;  // [max_slots]: serial of the last plan with a row of this slot
+  int64_t* writer_ = nullptr;       // [groups][num_blocks]: serial of the last plan that wrote the block
+  int32_t tokens_ = 0;
+  int32_t* ids_ = nullptr;  // [max_step_tokens] each
+  int32_t* positions_ = nullptr;
+  int32_t* token_blocks_ = nullptr;  // [groups][max_step_tokens]
+  std::vector<int32_t> row_first_;   // per row of the plan: its first token
+  std::vector<StepPlan::Sample> samples_;
+  std::vector<int32_t> sample_tokens_;  // the token that each sample reads
+  std::vector<Item> items_;
+  std::vector<Split> splits_;
+  std::unique_ptr<Counter[]> joined_;  // [max_splits]: parts done, over all layers
+  int32_t tile_rows_ = 0;
+  bool by_rows_ = false;
+  bool sample_due_ = false;
+  const int32_t* const* masks_ = nullptr;
+
+  std::vector<Answer> answers_;
+  std::vector<int32_t> top_ids_;
+  std::vector<float> top_values_;
+  std::vector<int32_t> previous_;  // tokens chosen for the plan before
+
+  std::atomic<uint64_t> progress_{0};
+  int64_t barriers_ = 0;
+  bool measuring_ = false;
+  double times_[kStages] = {};
+};
+
+}  // namespace octavo

@@ -1,0 +1,271 @@
+"""The C++ kernels as a backend: the program lowered once, then one call a step. Knows no arithmetic.
+
+`octavo._kernels.Runtime` (kernels/step.h) keeps the slots, the KV memory and the threads, reads plans directly,
+and checks all that it reads; this module finds the weights, names the errors and keeps the order of calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.backends.base import Handle, Limits, Plan, PlanError, Samples, TokenSample
+from octavo.errors import ModelError, SettingsError
+from octavo.models.program import Attention, Buffer, Embed, Gated, Head, Linear, Norm, Op, RopeOp
+from octavo.models.spec import ModelSpec
+from octavo.models.store import PackedTensor, StoredModel
+
+__all__ = ["NativeBackend"]
+
+BLOCK_SIZE = 16
+"""Tokens in a KV block: fixed by the cache's layout."""
+BUFFERS = {name: number for number, name in enumerate(get_args(Buffer))}
+
+
+class Step:
+    """A launched plan. `samples` is None until `sample`."""
+
+    __slots__ = ("number", "samples", "wanted")
+
+    def __init__(self, plan: Plan) -> None:
+        self.number = plan.step
+        self.wanted = len(plan.samples)
+        self.samples: Samples | None = None
+
+
+class NativeBackend:
+    """`Backend` over the C++ kernels. `launch` and `sample` do their work at once; any depth is allowed.
+
+    `threads`: workers, the caller's thread among them; None takes the processors this process may use.
+    `isa`: "scalar", "avx2" or "avx512" lowers the choice of instructions (all give the same bits); "" does not.
+    Where the model's arithmetic fails (NaN logits), that row's answer is TokenSample(-1), and no other's changes.
+
+    Raises ModelError for a program that the kernels cannot run, SettingsError for limits that they cannot keep or
+    kernels that are not built, PlanError for a plan or a call that breaks the contract of `backends/base.py`.
+    """
+
+    name = "native"
+    invariant = True
+
+    def __init__(
+        self,
+        model: StoredModel,
+        limits: Limits,
+        *,
+        kv_dtype: Literal["bf16", "fp32"] = "bf16",
+        threads: int | None = None,
+        isa: str = "",
+    ) -> None:
+        kernels = load_kernels()
+        if limits.block_size != BLOCK_SIZE:
+            raise SettingsError(
+                f"block_size is {limits.block_size}; the native backend's cache has blocks of {BLOCK_SIZE}: "
+                f"use {BLOCK_SIZE}, or --backend reference."
+            )
+        if kv_dtype not in ("bf16", "fp32"):
+            raise SettingsError(f"kv_dtype is {kv_dtype!r}; the native backend stores bf16 or fp32.")
+        self.spec = model.spec
+        self.limits = limits
+        self.arithmetic_id = (
+            f"native:{self.spec.weights_hash}:{kernels.KERNEL_VERSION}:kv-{kv_dtype}:activations-int8"
+        )
+        try:
+            program = lower(model.spec, model.tensors, model.weights(), kernels)
+        except ValueError as error:
+            raise ModelError(f"The model '{self.spec.name}' cannot run on the native backend: {error}") from error
+        try:
+            self._runtime = kernels.Runtime(
+                program,
+                num_blocks=limits.num_blocks,
+                max_slots=limits.max_slots,
+                max_step_tokens=limits.max_step_tokens,
+                max_model_len=limits.max_model_len,
+                kv_bf16=kv_dtype == "bf16",
+                threads=threads or 0,
+                isa=isa,
+            )
+        except ValueError as error:
+            raise SettingsError(f"The native backend cannot keep these limits: {error}") from error
+        except MemoryError as error:
+            raise SettingsError(
+                f"num_blocks is {limits.num_blocks}, which with the workspace does not fit this machine's "
+                "memory; ask for less KV memory."
+            ) from error
+        self.threads: int = self._runtime.threads
+        self.block_bytes: int = self._runtime.block_bytes
+        """Of one KV block in every group."""
+        self._flight: deque[Step] = deque()  # launched, not collected
+        self._last: Step | None = None
+        self._closed = False
+
+    def launch(self, plan: Plan) -> Handle:
+        if self._closed:
+            raise PlanError(f"launch of step {plan.step}: the backend is closed.")
+        if self._last is not None and self._last.samples is None:
+            raise PlanError(f"launch of step {plan.step}: step {self._last.number} was not sampled.")
+        try:
+            self._runtime.launch(plan)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise PlanError(f"launch of step {plan.step}: {error}") from error
+        step = Step(plan)
+        self._flight.append(step)
+        self._last = step
+        return step
+
+    def sample(self, handle: Handle, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
+        if not isinstance(handle, Step) or handle is not self._last or handle.samples is not None:
+            raise PlanError("sample: the handle is not the last launched plan, or it was sampled before.")
+        if masks is not None and len(masks) != handle.wanted:
+            raise PlanError(f"sample: {len(masks)} masks for {handle.wanted} sample rows; give one per row.")
+        try:
+            answers = self._runtime.sample(masks and list(masks))
+        except (ValueError, TypeError) as error:
+            raise PlanError(f"sample of step {handle.number}: {error}") from error
+        handle.samples = tuple([TokenSample(*answer) for answer in answers])
+
+    def collect(self, handle: Handle) -> Samples:
+        if not self._flight or handle is not self._flight[0]:
+            raise PlanError("collect: the handle is not the oldest in flight; collect each once, in order.")
+        samples = self._flight[0].samples
+        if samples is None:
+            raise PlanError(f"collect: step {self._flight[0].number} was never sampled.")
+        self._flight.popleft()
+        return samples
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._flight.clear()
+            self._last = None
+            self._runtime.close()
+
+    # What tests, benchmarks and a watchdog look at; not part of the contract.
+
+    def progress(self) -> tuple[int, int]:
+        """(step, layer) that the last launch has reached. May be called from another thread."""
+        packed: int = self._runtime.progress()
+        return packed >> 16, packed & 0xFFFF
+
+    def counters(self) -> dict[str, int]:
+        """Of the last launch: `barriers` waited for; `by_rows` 1 if tiles of rows were claimed."""
+        counters: dict[str, int] = self._runtime.counters()
+        return counters
+
+    def measure(self, enabled: bool) -> None:
+        """Measure the stages of every step from now on, or stop."""
+        self._runtime.measure(enabled)
+
+    def times(self) -> dict[str, float]:
+        """Seconds that the calling thread's worker spent per stage since the last call."""
+        times: dict[str, float] = self._runtime.times()
+        return times
+
+
+def load_kernels() -> Any:
+    """The extension module. Raises SettingsError where it was not built."""
+    try:
+        return import_module("octavo._kernels")
+    except ImportError as error:
+        raise SettingsError(
+            f"backend is 'native', and the C++ kernels are not installed ({error}); install a C++ compiler "
+            "and Octavo again, or use --backend reference."
+        ) from error
+
+
+def lower(
+    spec: ModelSpec, tensors: dict[str, PackedTensor], weights: NDArray[np.uint8], kernels: Any
+) -> Any:
+    """The spec's program as a `_kernels.Program` over `weights`. Raises ValueError for what it cannot be."""
+    for group in spec.kv_groups:
+        if group.window:
+            raise ValueError(
+                f"layer {group.layers[0]} has a sliding window of {group.window} tokens, which the kernels do "
+                "not have; use --backend reference."
+            )
+        if (group.kv_heads, group.head_dim) != (spec.kv_heads, spec.head_dim):
+            raise ValueError("its KV groups differ in their heads; use --backend reference.")
+    return Lowering(spec, tensors, weights, kernels).program()
+
+
+class Lowering:
+    """Gives each tensor its number once, and each operation to the C++ program."""
+
+    def __init__(
+        self, spec: ModelSpec, tensors: dict[str, PackedTensor], weights: NDArray[np.uint8], kernels: Any
+    ) -> None:
+        self._spec, self._tensors = spec, tensors
+        self._numbers: dict[str, int] = {}
+        self._to = kernels.Program(
+            weights,
+            vocab=spec.vocab_size,
+            hidden=spec.hidden,
+            heads=spec.heads,
+            kv_heads=spec.kv_heads,
+            head_dim=spec.head_dim,
+            ffn=spec.ffn,
+            rope_theta=spec.rope.theta,
+            rope_dim=spec.rope.dim,
+            rope_interleaved=spec.rope.interleaved,
+            rope_factors=list(spec.rope.factors or ()),
+            kv_layers=[len(group.layers) for group in spec.kv_groups],
+        )
+
+    def program(self) -> Any:
+        program = self._spec.program
+        for op in program.start:
+            self._add(op)
+        for layer in program.layers:
+            self._to.layer()
+            for op in layer:
+                self._add(op)
+        for op in program.end:
+            self._add(op)
+        return self._to
+
+    def _add(self, op: Op) -> None:
+        to = self._to
+        match op:
+            case Embed():
+                to.embed(self._number(op.table), op.scale)
+            case Norm():
+                source, target = BUFFERS[op.source], BUFFERS[op.target]
+                to.norm(source, target, self._number(op.weight), op.eps, op.offset)
+            case Linear():
+                targets = [BUFFERS[target] for target in op.targets]
+                weights = [self._number(name) for name in op.weights]
+                biases = [-1 if name is None else self._number(name) for name in op.biases]
+                to.linear(BUFFERS[op.source], targets, weights, biases, op.add, op.scale)
+            case Gated():
+                source, target = BUFFERS[op.source], BUFFERS[op.target]
+                to.gated(source, target, self._number(op.gate), self._number(op.up))
+            case RopeOp():
+                to.rope()
+            case Attention():
+                place = self._spec.kv_groups[op.group].layers.index(op.layer)
+                to.attention(op.group, place, op.scale)
+            case Head():
+                to.head(BUFFERS[op.source], self._number(op.weight), op.scale)
+
+    def _number(self, name: str) -> int:
+        """Of a matrix or a vector, which count apart; the program's operations know which they mean."""
+        if name not in self._numbers:
+            tensor = self._tensors[name]
+            if tensor.kind == "vector":
+                number = self._to.vector(offset=tensor.offset, nbytes=tensor.nbytes, size=tensor.cols)
+            else:
+                number = self._to.matrix(
+                    offset=tensor.offset,
+                    nbytes=tensor.nbytes,
+                    rows=tensor.rows,
+                    cols=tensor.cols,
+                    container=tensor.container,
+                    zero_point=tensor.zero_point,
+                    has_min=tensor.has_min,
+                )
+            self._numbers[name] = number
+        return self._numbers[name]
