@@ -34,6 +34,12 @@ def test_a_quarter_of_what_is_free_but_no_more_than_could_be_used() -> None:
     assert limits_for(SPEC, config(max_running=2), available_bytes=1 << 40).num_blocks == 2 * 63
 
 
+def test_a_share_of_what_is_free_when_asked_for_and_a_size_wins() -> None:
+    assert limits_for(SPEC, config(memory_utilization=0.5), available_bytes=400 * PER_BLOCK).num_blocks == 200
+    both = config(memory_utilization=0.5, kv_memory_bytes=10 * PER_BLOCK)
+    assert limits_for(SPEC, both, available_bytes=400 * PER_BLOCK).num_blocks == 10
+
+
 def test_the_longest_sequence_is_what_the_memory_holds() -> None:
     assert limits_for(SPEC, config(kv_memory_bytes=10 * PER_BLOCK)).max_model_len == 160
     assert limits_for(SPEC, config(kv_memory_bytes=1000 * PER_BLOCK)).max_model_len == 1000
@@ -50,10 +56,12 @@ def test_the_longest_sequence_is_what_the_memory_holds() -> None:
         ({"max_running": 0}, (0,)),
         ({"max_step_tokens": 10, "max_running": 11}, (10, 11)),
         ({"block_size": 8}, (8, 16)),
+        ({"memory_utilization": 1.5}, (1.5,)),
+        ({"memory_utilization": 0.0}, (0.0,)),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_numbers(
-    changes: dict[str, object], numbers: tuple[int, ...]
+    changes: dict[str, object], numbers: tuple[float, ...]
 ) -> None:
     with pytest.raises(SettingsError) as caught:
         limits_for(SPEC, config(**changes), available_bytes=1 << 30)

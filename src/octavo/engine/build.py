@@ -11,7 +11,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo
 from octavo.engine.steplog import StepLog
 from octavo.errors import SettingsError
-from octavo.memory.sizing import block_bytes, limits_for
+from octavo.memory.sizing import available_memory_bytes, block_bytes, limits_for
 from octavo.models.store import StoredModel
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
 from octavo.timing.clock import WallClock
@@ -23,7 +23,8 @@ def build_engine(config: EngineConfig) -> Engine:
     """Load the model and make an engine. Raises ModelError or SettingsError, one sentence each."""
     model = StoredModel.load(Path(config.model_dir))
     spec = model.spec
-    limits = limits_for(spec, config)
+    weights_bytes = sum(tensor.nbytes for tensor in model.tensors.values())
+    limits = limits_for(spec, config, max(available_memory_bytes() - weights_bytes, 0))
     backend = _backend(model, limits, config)
     if config.depth not in (0, 1) or (config.depth and config.backend == "native"):
         raise SettingsError(f"depth is {config.depth}; it is 0 on native, and 0 or 1 on reference.")

@@ -47,7 +47,10 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
 
 
 def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | None = None) -> Limits:
-    """Every size a backend allocates for. Raises SettingsError, with the numbers, for what cannot work."""
+    """Every size a backend allocates for; `available_bytes` is what the weights leave free.
+
+    Raises SettingsError, with the numbers, for what cannot work.
+    """
     size = config.block_size
     if size != 16:
         raise SettingsError(
@@ -61,6 +64,10 @@ def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | Non
             f"max_step_tokens is {config.max_step_tokens}, less than max_running {config.max_running}: a step could "
             "not advance every running sequence by one token; raise the one or lower the other."
         )
+    if config.memory_utilization is not None and not 0 < config.memory_utilization <= 1:
+        raise SettingsError(
+            f"memory_utilization is {config.memory_utilization}; it is a share, above 0 and at most 1."
+        )
     per_block = block_bytes(spec, size, config.kv_dtype)
     memory = config.kv_memory_bytes
     if config.num_blocks is not None:
@@ -69,7 +76,12 @@ def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | Non
         if memory is None:
             if available_bytes is None:
                 available_bytes = available_memory_bytes()
-            memory = min(available_bytes // _DEFAULT_SHARE, _DEFAULT_MOST_BYTES)
+            share = config.memory_utilization
+            memory = (
+                min(available_bytes // _DEFAULT_SHARE, _DEFAULT_MOST_BYTES)
+                if share is None
+                else int(available_bytes * share)
+            )
         blocks = memory // (per_block * len(spec.kv_groups))
     if blocks < 1:
         raise SettingsError(
