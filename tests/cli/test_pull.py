@@ -51,6 +51,12 @@ def test_without_a_terminal_each_piece_of_work_is_one_line(capsys: pytest.Captur
     assert capsys.readouterr().err == "downloading x (2 MB)\npacking x (5 MB)\n"
 
 
+def test_what_is_done_at_once_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with ByteProgress() as progress:
+        progress(300, 300, "hashing x")
+    assert capsys.readouterr().err == ""
+
+
 def test_a_terminal_gets_bars(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,6 +76,7 @@ def _announce(sentence: str, model: str, keyed: bool) -> None:
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "What is an octavo?"}]}
     print(sentence)
     print(
-        f"curl -N {address}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
+        f"curl -N {address}/v1/chat/completions -H 'Content-Type: application/json'{key} "
+        f"-d {shlex.quote(json.dumps(body))}",
+        flush=True,
     )
-    sys.stdout.flush()

@@ -1,0 +1,166 @@
+"""`octavo serve` as a process: what it prints, how it ends, what it refuses before it starts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from octavo.cli import main
+from octavo.config import EngineConfig
+
+
+@contextmanager
+def _served(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "octavo", "serve", *arguments]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _announced(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """The two lines that a server prints when it serves."""
+    assert process.stdout is not None
+    sentence, curl = process.stdout.readline(), process.stdout.readline()
+    if not curl:
+        assert process.stderr is not None
+        pytest.fail(f"the server did not start: {process.stderr.read()}")
+    return sentence.rstrip("\n"), curl.rstrip("\n")
+
+
+def _as_curl_would(line: str, **environment: str) -> str:
+    """Send what `line` says and return the answer's text."""
+    curl, no_buffer, url, *rest = shlex.split(line)
+    assert (curl, no_buffer) == ("curl", "-N")
+    headers, body = {}, ""
+    for flag, value in zip(rest[::2], rest[1::2], strict=True):
+        if flag == "-H":
+            name, _, content = value.partition(": ")
+            for variable, replacement in environment.items():
+                content = content.replace(f"${variable}", replacement)
+            headers[name] = content
+        else:
+            assert flag == "-d"
+            body = value
+    return httpx2.post(url, headers=headers, content=body, timeout=120).raise_for_status().text
+
+
+def _end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
+    process.send_signal(number)
+    _, error = process.communicate(timeout=120)
+    return process.returncode, error
+
+
+def test_the_printed_request_works_and_the_end_is_clean(tiny_model_path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "steps.log"
+    with _served(
+        str(tiny_model_path), "--port", "0", "--kv-memory", "4MiB", "--step-log", str(log)
+    ) as process:
+        sentence, curl = _announced(process)
+        assert sentence.startswith(f"Octavo serves {tiny_model_path} on http://127.0.0.1:")
+        assert _as_curl_would(curl).endswith("data: [DONE]\n\n")
+        assert _end(process, signal.SIGINT) == (0, "")
+    assert main.run(["replay", str(log)]) == 0
+
+
+def test_a_key_and_a_name_of_one_s_own(tiny_model_path: Path) -> None:
+    arguments = [str(tiny_model_path), "--port", "0", "--kv-memory", "4MiB", "--served-model-name", "it's"]
+    with _served(*arguments, OCTAVO_API_KEY="secret") as process:
+        sentence, curl = _announced(process)
+        assert sentence.startswith("Octavo serves it's on ")
+        assert "secret" not in sentence + curl
+        assert _as_curl_would(curl, OCTAVO_API_KEY="secret").endswith("data: [DONE]\n\n")
+        with pytest.raises(httpx2.HTTPStatusError, match="401"):
+            _as_curl_would(curl, OCTAVO_API_KEY="guess")
+        assert _end(process, signal.SIGTERM) == (0, "")
+
+
+def _refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main.run(["serve", *arguments]) == 2
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    return shown.err
+
+
+def test_a_taken_port_is_refused(capfd: pytest.CaptureFixture[str], tiny_model_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert port in _refusal(capfd, str(tiny_model_path), "--port", port)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--kv-memory", "1KiB"], ["1024", "block"]),
+        (["--max-model-len", "999999"], ["max_model_len", "999999"]),
+        (["--threads", "-2"], ["threads", "-2"]),
+        (["--gpu-memory-utilization", "7"], ["memory_utilization", "7"]),
+        (["--step-log", "/no/such/folder/steps.log"], ["/no/such/folder/steps.log"]),
+        (["--host", "nowhere.invalid"], ["nowhere.invalid"]),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(
+    capfd: pytest.CaptureFixture[str], tiny_model_path: Path, arguments: list[str], parts: list[str]
+) -> None:
+    line = _refusal(capfd, str(tiny_model_path), "--port", "0", *arguments)
+    assert all(part in line for part in parts)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EngineConfig, dict[str, Any]]]:
+    """What would have been served."""
+    seen: list[tuple[EngineConfig, dict[str, Any]]] = []
+    monkeypatch.setattr("octavo.server.run.run", lambda config, **rest: seen.append((config, rest)))
+    return seen
+
+
+def test_paths_are_absolute_and_defaults_are_the_settings_own(
+    runs: list[tuple[EngineConfig, dict[str, Any]]], tiny_model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny_model_path.parent)
+    assert main.run(["serve", tiny_model_path.name, "--step-log", "steps.log", "--api-key", "k"]) == 0
+    [(config, rest)] = runs
+    assert config.step_log == str(tiny_model_path.parent / "steps.log")
+    assert Path(config.model_dir).is_absolute()
+    assert config == EngineConfig(model_dir=config.model_dir, step_log=config.step_log)
+    assert rest.pop("on_ready")
+    assert rest == {
+        "model_name": tiny_model_path.name,
+        "host": "127.0.0.1",
+        "port": 8000,
+        "api_keys": ("k",),
+        "drain_timeout_s": 30.0,
+    }
+
+
+def test_without_kernels_numpy_serves_and_says_so(
+    runs: list[tuple[EngineConfig, dict[str, Any]]],
+    tiny_model_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for room in ("pull", "serve"):
+        monkeypatch.setattr(f"octavo.cli.{room}.kernels_built", lambda: False)
+    assert main.run(["serve", str(tiny_model_path)]) == 0
+    [(config, _)] = runs
+    assert config.backend == "reference"
+    assert "C++ compiler" in capsys.readouterr().err
