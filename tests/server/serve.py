@@ -15,7 +15,7 @@ from octavo.server.run import run
 def main(settings: dict[str, Any]) -> int:
     config = msgspec.convert(settings.pop("engine"), EngineConfig)
     try:
-        run(config, **settings, on_ready=lambda line: print(line, flush=True))
+        run(config, **settings, on_ready=lambda address, _: print(address, flush=True))
     except OctavoError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

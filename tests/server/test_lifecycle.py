@@ -223,7 +223,7 @@ def test_before_the_model_is_loaded_the_address_answers_503(tiny_engine: dict[st
     assert refused.json()["error"]["code"] == "overloaded"
     os.kill(loading.engine_pid, signal.SIGCONT)
     assert loading.process.stdout is not None
-    assert loading.process.stdout.readline().startswith("Octavo serves tiny on http://127.0.0.1:")
+    assert loading.process.stdout.readline().startswith("http://127.0.0.1:")
     assert client.get("/health").status_code == 200
     assert loading.stop() == 0
 

@@ -7,12 +7,15 @@ import logging
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli.options import engine_options, parse_port
 from octavo.cli.pull import MODEL_HELP, fetch, kernels_built
+
+if TYPE_CHECKING:
+    from octavo.engine.messages import EngineInfo
 
 __all__ = ["serve"]
 
@@ -65,16 +68,18 @@ def serve(
         port=port,
         api_keys=tuple(api_key or ()),
         drain_timeout_s=drain_timeout,
-        on_ready=lambda sentence: _announce(sentence, name, bool(api_key)),
+        on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),
     )
 
 
-def _announce(sentence: str, model: str, keyed: bool) -> None:
-    """Where it is, and a request to try; `sentence` ends with the address."""
-    address = sentence.rpartition(" ")[2]
+def _announce(address: str, info: EngineInfo, model: str, *, keyed: bool) -> None:
+    """Where it is, what it holds, and a request to try."""
+    tokens = info.num_blocks * info.block_size
     key = ' -H "Authorization: Bearer $OCTAVO_API_KEY"' if keyed else ""
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "What is an octavo?"}]}
-    print(sentence)
+    print(
+        f"Octavo serves {model} on {address} ({info.backend}, {info.threads} threads, KV of {tokens:,} tokens)"
+    )
     print(
         f"curl -N {address}/v1/chat/completions -H 'Content-Type: application/json'{key} "
         f"-d {shlex.quote(json.dumps(body))}",

@@ -21,6 +21,7 @@ from octavo.errors import SettingsError
 if TYPE_CHECKING:
     import uvicorn
 
+    from octavo.engine.messages import EngineInfo
     from octavo.server.serving import Serving
 
 __all__ = ["run"]
@@ -39,10 +40,10 @@ def run(
     port: int = 8000,
     api_keys: Sequence[str] = (),
     drain_timeout_s: float = 30.0,
-    on_ready: Callable[[str], None] = print,
+    on_ready: Callable[[str, EngineInfo], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish, at most `drain_timeout_s`; a second signal
-    ends at once. `on_ready` is told once, in a sentence with the address. Raises SettingsError (the port), and
+    ends at once. `on_ready` is told once: the address, and what the engine can do. Raises SettingsError (the port), and
     what kept the engine from starting."""
     listener = _bind(host, port)
     with listener:
@@ -97,7 +98,7 @@ class _Host:
         listener: socket.socket,
         api_keys: Sequence[str],
         drain_timeout_s: float,
-        on_ready: Callable[[str], None],
+        on_ready: Callable[[str, EngineInfo], None] | None,
     ) -> None:
         self._serving = serving
         self._listener = listener
@@ -118,8 +119,9 @@ class _Host:
             try:
                 await asyncio.wait([http, loading, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if loading.done():
-                    loading.result()
-                    self._on_ready(f"Octavo serves {self._serving.model_name} on {self._address()}")
+                    info = loading.result()
+                    if self._on_ready is not None:
+                        self._on_ready(self._address(), info)
                     await asyncio.wait([http, stopping], return_when=asyncio.FIRST_COMPLETED)
                 await self._drain()
             finally:
