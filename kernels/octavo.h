@@ -33,7 +33,7 @@ struct Matrix {
   int32_t rows = 0;
   int32_t cols = 0;  // a multiple of 32 for U4 and U8
   Container container = Container::F32;
-  int32_t zero_point = 0;
+  int32_t zero_point = 0;  // 0 if has_min
   int32_t has_min = 0;
   int64_t strip_bytes = 0;
   int32_t strips() const { return (rows + kStrip - 1) / kStrip; }
@@ -50,6 +50,7 @@ struct Input {
 
 // KV memory of one group of layers. A block is contiguous over layers: [block][layer][K | V].
 // K of a (block, layer): [kv_head][head_dim][16 tokens]; V: [kv_head][16 tokens][head_dim].
+// V starts at layer_bytes / 2, so that the runtime can pass kv_write a view of some heads only.
 enum class KvType : int32_t { F32 = 0, BF16 = 1 };
 struct KvCache {
   uint8_t* base = nullptr;
@@ -82,7 +83,8 @@ struct AttentionItem {
   int32_t segment_end = 0;
   float* out = nullptr;            // first query token's row of a; head h at out + h·head_dim
   int64_t ldo = 0;
-  float* partial = nullptr;        // [queries][group][segment_end − segment_begin][head_dim + 2] (o, m, l)
+  float* partial = nullptr;        // [queries][group][segment_end − segment_begin][head_dim + 2] (o, m, l);
+                                   // (0, −inf, 0) where a query sees nothing of a segment: merging it changes nothing
 };
 
 // How one row's token is chosen; see ChoiceRule in backends/base.py, whose steps these are.
@@ -129,9 +131,12 @@ struct Kernels {
   // One query and head: partials [segments][head_dim + 2] → out[head_dim].
   void (*attention_merge)(const float* partial, int32_t segments, int32_t head_dim, float* out);
 
+  // The chosen id; −1 if a logit is NaN or every id is masked.
   int32_t (*choose)(const Choice& choice);
   // Raw log-softmax: returns ln p(token); fills the `top` most likely ids (ties: lowest id) and their values.
   float (*score)(const float* logits, int32_t vocab, int32_t token, int32_t top, int32_t* top_ids, float* top_values);
+  // The random words behind the choice of the sequence's token `index`, of ids 0 … count − 1.
+  void (*random_words)(uint64_t seed, uint32_t index, int32_t count, uint32_t* words);
 };
 
 const Kernels& kernels_scalar();
@@ -139,7 +144,9 @@ const Kernels& kernels_scalar();
 const Kernels& kernels_avx2();
 const Kernels& kernels_avx512();
 #endif
-// The best table this processor runs, or a lower one named by `limit` ("scalar", "avx2", "avx512"; "" = no limit).
+// The best table this processor runs, or a lower one named by `limit` ("scalar", "avx2", "avx512"; "" = the limit set
+// before, at first none). Raises std::invalid_argument for another name.
 const Kernels& select_kernels(const char* limit);
+void set_default_limit(const char* limit);  // not while kernels are being selected
 
 }  // namespace octavo

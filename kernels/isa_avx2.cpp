@@ -1,0 +1,25 @@
+// The kernels for the avx2 instruction set. All but the table has internal linkage: no function compiled here can be
+// taken for one of another set's.
+#define OCTAVO_ISA_AVX2
+#include "octavo.h"
+#include "simd.h"
+
+namespace octavo {
+namespace {
+
+#include "attention.inc"
+#include "elementwise.inc"
+#include "linear.inc"
+#include "sampling.inc"
+
+}  // namespace
+
+const Kernels& kernels_avx2() {
+  static constexpr Kernels table = {
+      "avx2",   quantize,        linear, gated, dequantize_row, rms_norm, rope, kv_write,
+      attention, attention_merge, choose, score, random_words,
+  };
+  return table;
+}
+
+}  // namespace octavo
