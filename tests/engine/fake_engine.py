@@ -24,6 +24,7 @@ from octavo.scheduling.outputs import FinishReason, SequenceOutput
 
 VOCABULARY = 287
 """As large as the tiny model's (tests/models/tiny.py)."""
+CONTEXT = 512
 CRASH = 13
 """A prompt that begins with this token makes the step raise."""
 
@@ -49,7 +50,8 @@ class _Running:
                 token = expected_token(request.prompt, (request.params.seed or 0) + child, len(done))
                 done.append(token)
                 samples = (TokenSample(token),)
-            finished = request.params.max_tokens is not None and len(done) >= request.params.max_tokens
+            most = request.params.max_tokens  # None: without end, which the tests of aborts want
+            finished = most is not None and len(done) >= min(most, CONTEXT - len(request.prompt))
             if finished:
                 self.open.remove(child)
             reason: FinishReason | None = "length" if finished else None
@@ -70,7 +72,7 @@ class FakeEngine:
             backend="fake",
             invariant=True,
             arithmetic_id="fake",
-            capacity=Capacity(VOCABULARY, max_model_len=512, max_running=64, kv_tokens=64 * 16),
+            capacity=Capacity(VOCABULARY, max_model_len=CONTEXT, max_running=64, kv_tokens=64 * 16),
             num_blocks=64,
             block_size=16,
             block_bytes=1,

@@ -7,6 +7,7 @@ stops stepping, for tokens that nobody takes are work done too early. With nothi
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import select
 import signal
@@ -174,6 +175,7 @@ def _start(link: Link, build: Callable[[EngineConfig], Steppable]) -> Steppable 
             link.send(Failed(kind="ServerError", message=f"The engine could not start: {error!r}."))
         link.drain()
         return None
+    gc.freeze()  # what was loaded stays: no collection need ever walk through it, in the middle of a step
     link.send(Ready(engine.info))
     return engine
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -46,17 +47,21 @@ def run(
     ends at once. `on_ready` is told once: the address, and what the engine can do. Raises SettingsError (the port), and
     what kept the engine from starting."""
     listener = _bind(host, port)
-    with listener:
-        client = EngineClient.spawn(config)
-        try:
-            serving = _serving(config, client, model_name)
-        except BaseException:
-            asyncio.run(client.close())
-            raise
+    gc.disable()  # start-up makes objects that stay; looking for garbage among them costs a twentieth of it
+    try:
+        with listener:
+            client = EngineClient.spawn(config)
+            try:
+                serving = _serving(config, client, model_name)
+            except BaseException:
+                asyncio.run(client.close())
+                raise
 
-        import uvloop
+            import uvloop
 
-        uvloop.run(_Host(serving, listener, api_keys, drain_timeout_s, on_ready).serve())
+            uvloop.run(_Host(serving, listener, api_keys, drain_timeout_s, on_ready).serve())
+    finally:
+        gc.enable()
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -120,6 +125,8 @@ class _Host:
                 await asyncio.wait([http, loading, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if loading.done():
                     info = loading.result()
+                    gc.freeze()  # and a full collection would stop every stream for the time of a step
+                    gc.enable()
                     if self._on_ready is not None:
                         self._on_ready(self._address(), info)
                     await asyncio.wait([http, stopping], return_when=asyncio.FIRST_COMPLETED)
