@@ -75,6 +75,7 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["count", "inner", "name"]), inner)
     ),
+    max_leaves=8,
 )
 
 
