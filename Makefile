@@ -30,7 +30,6 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 serve: .venv/.installed
-	@$(BIN)/python -m octavo pull $(MODEL)
 	@exec $(BIN)/python -m octavo serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 test: lint
