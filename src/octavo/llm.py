@@ -1,0 +1,450 @@
+"""The engine inside this process, for scripts: prompts in, answers out. Knows no other process and no HTTP."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+import msgspec
+
+from octavo.backends.base import TokenSample
+from octavo.config import EngineConfig
+from octavo.engine.build import build_engine
+from octavo.engine.messages import Add, EngineInfo
+from octavo.errors import InvalidParameter, ServerError, SettingsError
+from octavo.models.cache import Progress
+from octavo.models.store import open_model
+from octavo.sampling.params import SamplingParams
+from octavo.scheduling.outputs import FinishReason, SequenceOutput
+from octavo.text.chat import ChatTemplate
+from octavo.text.conversation import encode_conversation
+from octavo.text.stream import TextStream
+from octavo.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import rich.progress
+
+__all__ = ["LLM", "CompletionOutput", "Message", "Prompt", "Request", "RequestOutput", "RequestProgress"]
+
+T = TypeVar("T")
+
+Prompt = str | Sequence[int]
+"""A text, in which control tokens may be named, or token ids."""
+Message = Mapping[str, Any]
+"""`{"role": "user", "content": "…"}`."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that can run: `LLM.prepare` and `LLM.prepare_chat` make it. Its parameters have a seed."""
+
+    prompt: str | None
+    """None for token ids and for chats."""
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+
+
+@dataclass(frozen=True)
+class CompletionOutput:
+    """One of the n answers to a prompt."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    """All that the model chose, an end token too."""
+    logprobs: tuple[TokenSample, ...] | None
+    """One for each token, where `SamplingParams.logprobs` asks for them."""
+    finish_reason: FinishReason
+    stop_reason: int | str | None
+    """The stop string or stop token id that ended it."""
+
+
+@dataclass(frozen=True)
+class RequestOutput:
+    """The answers to one prompt."""
+
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    outputs: tuple[CompletionOutput, ...]
+    prompt_logprobs: tuple[TokenSample | None, ...] | None = None
+    error: str | None = None
+    """Why the engine gave up on it (then a finish reason is "error")."""
+
+    @property
+    def text(self) -> str:
+        """The first answer's text."""
+        return self.outputs[0].text
+
+
+class LLM:
+    """A model, loaded into this process. Use it from one thread; `close` it, or use `with`.
+
+    `model`: `smollm2`, the path of a GGUF file, or `hf:owner/name/file.gguf`. `settings`: EngineConfig's fields.
+    `progress`: called with (done bytes, total bytes, what) while the model is fetched and converted.
+    Raises ModelError and SettingsError.
+
+        with LLM("smollm2", max_running=16) as llm:
+            [output] = llm.generate("The capital of France is", SamplingParams(temperature=0))
+            print(output.text)
+    """
+
+    def __init__(
+        self, model: str | Path = "smollm2", *, progress: Progress | None = None, **settings: Any
+    ) -> None:
+        packed = settings.get("backend", "native") == "native"
+        _check_settings(settings)
+        stored = open_model(model, progress=progress, packed=packed)
+        config = msgspec.convert({"model_dir": str(stored.dir.absolute()), **settings}, EngineConfig)
+        self.tokenizer = stored.tokenizer()
+        vocabulary = self.tokenizer.vocabulary
+        bos, eos = (
+            vocabulary.bytes_of(-1 if token is None else token, skip_special=False).decode(errors="replace")
+            for token in (stored.spec.bos_id, next(iter(stored.spec.eos_ids), None))
+        )
+        self._template = ChatTemplate(stored.spec.chat_template, bos, eos)
+        self._engine = build_engine(config)
+        self._open: dict[str, _Open] = {}
+        self._ids = count()
+
+    @property
+    def info(self) -> EngineInfo:
+        """Sizes, limits and the arithmetic id."""
+        return self._engine.info
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = False,
+    ) -> list[RequestOutput]:
+        """Continue one or more prompts; the answers come in their order.
+
+        `params`: for all, or one for each. `progress`: a bar on stderr. Raises InvalidParameter or CapacityError
+        before anything runs, for the first prompt that can never be served; ServerError where the engine fails.
+        """
+        many = _many_prompts(prompts)
+        return self._answer(
+            [self.prepare(prompt, one) for prompt, one in _paired(many, params, SamplingParams())], progress
+        )
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = False,
+        **template: Any,
+    ) -> list[RequestOutput]:
+        """Answer one or more conversations; otherwise as `generate`. Without `params`, answers may fill the rest
+        of the context. `template`: further arguments of `text.conversation.encode_conversation`."""
+        many = _many_conversations(messages)
+        pairs = _paired(many, params, SamplingParams(max_tokens=None))
+        return self._answer([self.prepare_chat(one, own, **template) for one, own in pairs], progress)
+
+    def stream_chat(
+        self, messages: Sequence[Message], params: SamplingParams | None = None, **template: Any
+    ) -> Iterator[str]:
+        """The answer to one conversation, piece by piece; closing the iterator ends it. `n` must be 1."""
+        params = params or SamplingParams(max_tokens=None)
+        if params.n != 1:
+            raise InvalidParameter(f"n is {params.n}; only one answer can be streamed, so n must be 1.", "n")
+        return self._stream(self.prepare_chat(messages, params, **template))
+
+    def prepare(self, prompt: Prompt, params: SamplingParams) -> Request:
+        """A checked request. Raises InvalidParameter or CapacityError."""
+        if isinstance(prompt, str):
+            return self._checked(prompt, self.tokenizer.encode(prompt, allow_special=True), params)
+        for place, token in enumerate(prompt):
+            if type(token) is not int:
+                raise InvalidParameter(f"prompt[{place}] must be a token id, not {token!r:.80}.", "prompt")
+        return self._checked(None, prompt, params)
+
+    def prepare_chat(self, messages: Sequence[Message], params: SamplingParams, **template: Any) -> Request:
+        """A checked request. Raises InvalidParameter or CapacityError."""
+        return self._checked(
+            None, encode_conversation(self.tokenizer, self._template, messages, **template), params
+        )
+
+    def run(self, requests: Iterable[Request]) -> Iterator[tuple[Request, RequestOutput]]:
+        """Run requests together and give each back with its answers as soon as it has finished.
+
+        `requests` are taken as there is room for them, so they may be many. Closing the iterator aborts what runs.
+        """
+        waiting = iter(requests)
+        finished: deque[_Open] = deque()
+        mine: dict[str, _Open] = {}
+        room = 2 * self.info.capacity.max_running  # as many again stand ready
+        more = True
+        try:
+            while True:
+                while more and sum(opened.request.params.n for opened in mine.values()) < room:
+                    request = next(waiting, None)
+                    if request is None:
+                        more = False
+                    else:
+                        opened = self._start(request, finished)
+                        mine[opened.id] = opened
+                if not mine:
+                    return
+                self._step()
+                while finished:
+                    opened = finished.popleft()
+                    del mine[opened.id]
+                    yield opened.request, opened.result()
+        finally:
+            self._abort(mine)
+
+    def close(self) -> None:
+        """Free the engine's memory and threads. Calling it twice is harmless."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _checked(self, prompt: str | None, ids: Sequence[int], params: SamplingParams) -> Request:
+        if params.seed is None:
+            params = msgspec.structs.replace(params, seed=secrets.randbits(63))
+        self.info.capacity.check(ids, params)
+        return Request(prompt, tuple(ids), params)
+
+    def _answer(self, requests: Sequence[Request], progress: bool) -> list[RequestOutput]:
+        places = {id(request): place for place, request in enumerate(requests)}
+        outputs: list[RequestOutput | None] = [None] * len(requests)
+        with RequestProgress(len(requests), shown=progress) as bar:
+            for request, output in self.run(requests):
+                if output.error is not None:
+                    raise ServerError(output.error)
+                outputs[places[id(request)]] = output
+                bar.add(output)
+        return [output for output in outputs if output is not None]
+
+    def _stream(self, request: Request) -> Iterator[str]:
+        finished: deque[_Open] = deque()
+        opened = self._start(request, finished)
+        try:
+            while not finished:
+                self._step()
+                if text := opened.take_text():
+                    yield text
+            if error := opened.result().error:
+                raise ServerError(error)
+        finally:
+            self._abort({} if finished else {opened.id: opened})
+
+    def _start(self, request: Request, finished: deque[_Open]) -> _Open:
+        opened = _Open(str(next(self._ids)), request, self.tokenizer.vocabulary, finished)
+        self._engine.add(Add(opened.id, request.prompt_token_ids, request.params, time.time()))
+        self._open[opened.id] = opened
+        return opened
+
+    def _step(self) -> None:
+        """One step for everything that runs, whoever waits for it."""
+        with _interrupts_wait():
+            outputs = self._engine.step()
+        for output in outputs.items:
+            opened = self._open.get(output.request_id)
+            if opened is not None and opened.push(output):
+                del self._open[opened.id]
+
+    def _abort(self, requests: Mapping[str, _Open]) -> None:
+        """They are gone with the next step, whosever it is."""
+        for request_id in requests:
+            self._engine.abort(request_id)
+            self._open.pop(request_id, None)
+
+
+class _Choice:
+    """One sequence on its way."""
+
+    def __init__(self, vocabulary: Vocabulary, skip_special: bool) -> None:
+        self.stream = TextStream(vocabulary, skip_special)
+        self.text: list[str] = []
+        self.samples: list[TokenSample] = []
+        self.last: SequenceOutput | None = None
+
+
+class _Open:
+    """A request that runs, and what has come of it."""
+
+    def __init__(
+        self, request_id: str, request: Request, vocabulary: Vocabulary, finished: deque[_Open]
+    ) -> None:
+        self.id = request_id
+        self.request = request
+        self._finished = finished
+        params = request.params
+        self._choices = [_Choice(vocabulary, params.skip_special_tokens) for _ in range(params.n)]
+        self._unfinished = params.n
+        self._prompt_samples: tuple[TokenSample | None, ...] = ()
+        self._taken = 0
+
+    def push(self, output: SequenceOutput) -> bool:
+        """Add what came; True when it was the last."""
+        choice = self._choices[output.child]
+        choice.samples.extend(output.samples)
+        self._prompt_samples = output.prompt_samples or self._prompt_samples
+        tokens = [sample.token for sample in output.samples]
+        choice.text.append(choice.stream.push(tokens, max(output.held_bytes, output.cut_bytes)))
+        if output.finish_reason is None:
+            return False
+        choice.text.append(choice.stream.finish(output.cut_bytes))
+        choice.last = output
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            self._finished.append(self)
+        return self._unfinished == 0
+
+    def take_text(self) -> str:
+        """What the first answer has gained since the last call."""
+        text = self._choices[0].text
+        new, self._taken = "".join(text[self._taken :]), len(text)
+        return new
+
+    def result(self) -> RequestOutput:
+        """Everything, when all has finished."""
+        lasts = [cast(SequenceOutput, choice.last) for choice in self._choices]
+        with_logprobs = self.request.params.logprobs is not None
+        outputs = tuple(
+            CompletionOutput(
+                index,
+                "".join(choice.text),
+                tuple(sample.token for sample in choice.samples),
+                tuple(choice.samples) if with_logprobs else None,
+                last.finish_reason or "error",
+                last.stop_reason,
+            )
+            for index, (choice, last) in enumerate(zip(self._choices, lasts, strict=True))
+        )
+        return RequestOutput(
+            self.request.prompt,
+            self.request.prompt_token_ids,
+            outputs,
+            self._prompt_samples if self.request.params.prompt_logprobs is not None else None,
+            next(
+                (last.error or "The engine failed." for last in lasts if last.finish_reason == "error"), None
+            ),
+        )
+
+
+class RequestProgress:
+    """Requests done and tokens made, as a bar on stderr; nothing where it is not a terminal or not `shown`."""
+
+    def __init__(self, total: int, *, shown: bool = True) -> None:
+        self._total = total
+        self._tokens = 0
+        self._bar: rich.progress.Progress | None = None
+        if shown and sys.stderr.isatty():
+            from rich import progress
+            from rich.console import Console
+
+            self._bar = progress.Progress(
+                progress.MofNCompleteColumn(),
+                progress.BarColumn(),
+                progress.TextColumn("{task.fields[tokens]} tokens, {task.fields[rate]:.0f}/s"),
+                progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._total, tokens=0, rate=0.0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def add(self, output: RequestOutput | None = None) -> None:
+        """One more is done."""
+        if self._bar is None:
+            return
+        self._tokens += sum(len(one.token_ids) for one in output.outputs) if output else 0
+        rate = self._tokens / max(time.monotonic() - self._began, 1e-3)
+        self._bar.update(self._task, advance=1, tokens=self._tokens, rate=rate)
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Ctrl-C in the middle of a step would leave half a step behind: it is raised at the end of the step."""
+    usual = signal.default_int_handler
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not usual
+    ):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """The names and types of EngineConfig's fields."""
+    known = set(EngineConfig.__struct_fields__) - {"model_dir"}
+    for name in settings:
+        if name not in known:
+            raise SettingsError(f"{name!r} is no setting; there are {', '.join(sorted(known))}.")
+    try:
+        msgspec.convert({"model_dir": "", **settings}, EngineConfig)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"The settings are wrong: {error}.") from None
+
+
+def _many_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+    """A text or a list of ids is one prompt."""
+    if isinstance(prompts, str):
+        return [prompts]
+    if not prompts:
+        raise InvalidParameter("prompts is empty; give at least one prompt.", "prompts")
+    return [cast(Sequence[int], prompts)] if isinstance(prompts[0], int) else cast(Sequence[Prompt], prompts)
+
+
+def _many_conversations(
+    messages: Sequence[Message] | Sequence[Sequence[Message]],
+) -> Sequence[Sequence[Message]]:
+    """A list of messages is one conversation."""
+    if not messages:
+        raise InvalidParameter("messages is empty; send at least one message.", "messages")
+    if isinstance(messages[0], Mapping):
+        return [cast(Sequence[Message], messages)]
+    return cast(Sequence[Sequence[Message]], messages)
+
+
+def _paired(
+    items: Sequence[T], params: SamplingParams | Sequence[SamplingParams] | None, default: SamplingParams
+) -> list[tuple[T, SamplingParams]]:
+    """Each item with its parameters."""
+    if params is None or isinstance(params, SamplingParams):
+        return [(item, params or default) for item in items]
+    if len(params) != len(items):
+        raise InvalidParameter(
+            f"params has {len(params)} entries for {len(items)} prompts; give one for all, or one for each.",
+            "params",
+        )
+    return list(zip(items, params, strict=True))
