@@ -77,7 +77,9 @@ class NativeBackend:
         try:
             program = lower(model.spec, model.tensors, model.weights(), kernels)
         except ValueError as error:
-            raise ModelError(f"The model '{self.spec.name}' cannot run on the native backend: {error}") from error
+            raise ModelError(
+                f"The model '{self.spec.name}' cannot run on the native backend: {error}"
+            ) from error
         try:
             self._runtime = kernels.Runtime(
                 program,
@@ -177,9 +179,7 @@ def load_kernels() -> Any:
         ) from error
 
 
-def lower(
-    spec: ModelSpec, tensors: dict[str, PackedTensor], weights: NDArray[np.uint8], kernels: Any
-) -> Any:
+def lower(spec: ModelSpec, tensors: dict[str, PackedTensor], weights: NDArray[np.uint8], kernels: Any) -> Any:
     """The spec's program as a `_kernels.Program` over `weights`. Raises ValueError for what it cannot be."""
     for group in spec.kv_groups:
         if group.window:
