@@ -63,7 +63,8 @@ class Memory {
   T* data_;
 };
 
-std::tuple<const char*, int, bool, Out<uint8_t, 1>> pack(In<uint8_t, 1> raw, int ggml_type, int64_t rows, int64_t cols) {
+std::tuple<const char*, int, bool, Out<uint8_t, 1>> pack(In<uint8_t, 1> raw, int ggml_type, int64_t rows,
+                                                         int64_t cols) {
   const Matrix shape = packed_shape(ggml_type, rows, cols);
   const int64_t need = ggml_bytes(ggml_type, rows, cols), size = packed_bytes(shape);
   require(static_cast<int64_t>(raw.size()) == need,

@@ -16,8 +16,8 @@ namespace {
 
 const Kernels& kernels_scalar() {
   static constexpr Kernels table = {
-      "scalar",   quantize,        linear, gated, dequantize_row, rms_norm, rope, kv_write,
-      attention, attention_merge, choose, score, random_words,
+      "scalar", quantize,  linear,          gated,  dequantize_row, rms_norm,     rope,
+      kv_write, attention, attention_merge, choose, score,          random_words,
   };
   return table;
 }

@@ -14,10 +14,10 @@ namespace octavo {
 // Part of the store's key and of the arithmetic id: change it when packed bytes or results change.
 inline constexpr char kKernelVersion[] = "1";
 
-inline constexpr int kStrip = 16;      // output rows that are packed together
-inline constexpr int kGroup = 32;      // weights (and activations) that share a scale
+inline constexpr int kStrip = 16;        // output rows that are packed together
+inline constexpr int kGroup = 32;        // weights (and activations) that share a scale
 inline constexpr int kBlockTokens = 16;  // tokens in a KV block
-inline constexpr int kSegment = 256;   // attention is summed over segments of this many positions, from 0
+inline constexpr int kSegment = 256;     // attention is summed over segments of this many positions, from 0
 
 // w = s·(q − zero_point) + m, with q unsigned; or plain floats.
 enum class Container : int32_t { U4 = 0, U8 = 1, BF16 = 2, F32 = 3 };
@@ -77,23 +77,23 @@ struct AttentionItem {
   int32_t position = 0;            // of the first query token; query i sees positions 0 … position + i
   int32_t queries = 0;
   int32_t kv_head = 0;
-  int32_t group = 1;               // query heads per KV head; heads kv_head·group …
+  int32_t group = 1;  // query heads per KV head; heads kv_head·group …
   float scale = 1.0f;
   int32_t segment_begin = 0;
   int32_t segment_end = 0;
-  float* out = nullptr;            // first query token's row of a; head h at out + h·head_dim
+  float* out = nullptr;  // first query token's row of a; head h at out + h·head_dim
   int64_t ldo = 0;
-  float* partial = nullptr;        // [queries][group][segment_end − segment_begin][head_dim + 2] (o, m, l);
-                                   // (0, −inf, 0) where a query sees nothing of a segment: merging it changes nothing
+  float* partial = nullptr;  // [queries][group][segment_end − segment_begin][head_dim + 2] (o, m, l);
+                             // (0, −inf, 0) where a query sees nothing of a segment: merging it changes nothing
 };
 
 // How one row's token is chosen; see ChoiceRule in backends/base.py, whose steps these are.
 struct Choice {
-  const float* logits = nullptr;      // [vocab], raw; not modified
-  float* work = nullptr;              // [vocab] scratch
-  int32_t* counts = nullptr;          // [vocab] scratch, all zero before and after
+  const float* logits = nullptr;  // [vocab], raw; not modified
+  float* work = nullptr;          // [vocab] scratch
+  int32_t* counts = nullptr;      // [vocab] scratch, all zero before and after
   int32_t vocab = 0;
-  const int32_t* history = nullptr;   // ids up to and including the row's position
+  const int32_t* history = nullptr;  // ids up to and including the row's position
   int32_t history_tokens = 0;
   int32_t prompt_tokens = 0;
   uint64_t seed = 0;
@@ -103,9 +103,9 @@ struct Choice {
   const int32_t* bias_ids = nullptr;
   const float* bias_values = nullptr;
   int32_t bias_count = 0;
-  const int32_t* banned = nullptr;    // banned_early if still before min_tokens, else none
+  const int32_t* banned = nullptr;  // banned_early if still before min_tokens, else none
   int32_t banned_count = 0;
-  const int32_t* mask = nullptr;      // bit words, or nullptr: everything is allowed
+  const int32_t* mask = nullptr;  // bit words, or nullptr: everything is allowed
 };
 
 struct Kernels {

@@ -30,9 +30,10 @@ constexpr Format kFormats[] = {
 const Format& format_of(int32_t ggml_type) {
   for (const Format& format : kFormats)
     if (format.type == ggml_type) return format;
-  throw std::invalid_argument("ggml_type " + std::to_string(ggml_type) +
-                              ": the native backend packs F32 (0), F16 (1), Q4_0 (2), Q4_1 (3), Q8_0 (8) and BF16 (30); "
-                              "use another file or the reference backend");
+  throw std::invalid_argument(
+      "ggml_type " + std::to_string(ggml_type) +
+      ": the native backend packs F32 (0), F16 (1), Q4_0 (2), Q4_1 (3), Q8_0 (8) and BF16 (30); "
+      "use another file or the reference backend");
 }
 
 // Exact: every half is a float.
@@ -103,14 +104,10 @@ Container container_of(const char* name) {
 int64_t strip_bytes(Container container, bool has_min, int64_t cols) {
   const int64_t scales = 2 * kStrip * (has_min ? 2 : 1);
   switch (container) {
-    case Container::U4:
-      return cols / kGroup * (scales + 4 * 64);
-    case Container::U8:
-      return cols / kGroup * (scales + 8 * 64);
-    case Container::BF16:
-      return cols * kStrip * 2;
-    case Container::F32:
-      return cols * kStrip * 4;
+    case Container::U4: return cols / kGroup * (scales + 4 * 64);
+    case Container::U8: return cols / kGroup * (scales + 8 * 64);
+    case Container::BF16: return cols * kStrip * 2;
+    case Container::F32: return cols * kStrip * 4;
   }
   return 0;
 }

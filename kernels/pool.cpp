@@ -85,7 +85,9 @@ void sleep_while(std::atomic<uint32_t>& word, uint32_t value) {
   sleep_condition.wait(lock, [&] { return word.load() != value; });
 }
 void wake_all(std::atomic<uint32_t>&) {
-  { std::lock_guard<std::mutex> lock(sleep_mutex); }  // nobody is between looking and sleeping
+  {
+    std::lock_guard<std::mutex> lock(sleep_mutex);
+  }  // nobody is between looking and sleeping
   sleep_condition.notify_all();
 }
 

@@ -45,16 +45,12 @@ void require_size(const char* what, int64_t value, int64_t least, int64_t most) 
 int32_t Sizes::width(Buffer b) const {
   switch (b) {
     case Buffer::X:
-    case Buffer::H:
-      return hidden;
+    case Buffer::H: return hidden;
     case Buffer::Q:
-    case Buffer::A:
-      return heads * head_dim;
+    case Buffer::A: return heads * head_dim;
     case Buffer::K:
-    case Buffer::V:
-      return kv_heads * head_dim;
-    case Buffer::G:
-      break;
+    case Buffer::V: return kv_heads * head_dim;
+    case Buffer::G: break;
   }
   return ffn;
 }

@@ -581,8 +581,7 @@ void Runtime::run_tile(size_t begin, size_t end, int32_t first, int32_t count, i
         multiply(op, view, count, 0, 1);
         lap(op.kind == OpKind::Gated ? kGated : op.source == Buffer::H ? kQkv : op.source == Buffer::A ? kOut : kDown);
         break;
-      case OpKind::Attention:
-        break;
+      case OpKind::Attention: break;
     }
   }
   if (end == body_.size()) return;
