@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -82,6 +83,21 @@ def test_options_named_alone_belong_to_some_command(page: Path) -> None:
     for code in _code(page):
         if option := re.match(r"--[a-z][a-z-]*", code):
             assert option[0] in every, f"{page.name} names {option[0]}"
+
+
+@every_page
+def test_python_blocks_are_python(page: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        ast.parse(block)
+
+
+def test_the_script_of_getting_started_prints_an_answer(
+    model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (REPOSITORY / "docs" / "getting-started.md").read_text()
+    [script] = re.findall(r"^```python\n(from octavo.*?)^```", page, re.MULTILINE | re.DOTALL)
+    exec(script, {})
+    assert "Paris" in capsys.readouterr().out
 
 
 def test_the_knobs_page_has_every_option_of_serve_with_its_default() -> None:
