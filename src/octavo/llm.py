@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -155,8 +155,8 @@ class LLM:
 
     def stream_chat(
         self, messages: Sequence[Message], params: SamplingParams | None = None, **template: Any
-    ) -> Iterator[str]:
-        """The answer to one conversation, piece by piece; closing the iterator ends it. `n` must be 1."""
+    ) -> Generator[str, None, None]:
+        """The answer to one conversation, piece by piece; closing the generator ends it. `n` must be 1."""
         params = params or SamplingParams(max_tokens=None)
         if params.n != 1:
             raise InvalidParameter(f"n is {params.n}; only one answer can be streamed, so n must be 1.", "n")
@@ -235,7 +235,7 @@ class LLM:
                 bar.add(output)
         return [output for output in outputs if output is not None]
 
-    def _stream(self, request: Request) -> Iterator[str]:
+    def _stream(self, request: Request) -> Generator[str, None, None]:
         finished: deque[_Open] = deque()
         opened = self._start(request, finished)
         try:

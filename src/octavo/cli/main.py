@@ -14,6 +14,8 @@ import typer
 from typer.exceptions import TyperException
 
 import octavo
+from octavo.cli.chat import chat
+from octavo.cli.generate import generate
 from octavo.cli.pull import pull
 from octavo.cli.replay import replay
 from octavo.cli.serve import serve
@@ -28,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, pull, replay):
+for command in (serve, chat, generate, pull, replay):
     app.command()(command)
 
 
