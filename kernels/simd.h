@@ -230,20 +230,38 @@ OCTAVO_INLINE void vf_store_first(float* p, vf a, int n) {
 }
 
 // The one tree: lane i + lane i+8, then 4, 2, 1.
+#if defined(OCTAVO_ISA_AVX2) || defined(OCTAVO_ISA_AVX512)
+#if defined(OCTAVO_ISA_AVX512)
+OCTAVO_INLINE __m256 vf_low(vf a) { return _mm512_castps512_ps256(a.v); }
+OCTAVO_INLINE __m256 vf_high(vf a) { return _mm512_extractf32x8_ps(a.v, 1); }
+#else
+OCTAVO_INLINE __m256 vf_low(vf a) { return a.lo; }
+OCTAVO_INLINE __m256 vf_high(vf a) { return a.hi; }
+#endif
 OCTAVO_INLINE float vf_sum(vf a) {
-  float t[16];
-  vf_store(t, a);
-  for (int w = 8; w; w >>= 1)
-    for (int i = 0; i < w; ++i) t[i] += t[i + w];
-  return t[0];
+  const __m256 t8 = _mm256_add_ps(vf_low(a), vf_high(a));
+  const __m128 t4 = _mm_add_ps(_mm256_castps256_ps128(t8), _mm256_extractf128_ps(t8, 1));
+  const __m128 t2 = _mm_add_ps(t4, _mm_movehl_ps(t4, t4));
+  return _mm_cvtss_f32(_mm_add_ss(t2, _mm_movehdup_ps(t2)));
 }
 OCTAVO_INLINE float vf_hmax(vf a) {
-  float t[16];
-  vf_store(t, a);
-  for (int w = 8; w; w >>= 1)
-    for (int i = 0; i < w; ++i) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
-  return t[0];
+  const __m256 t8 = _mm256_max_ps(vf_low(a), vf_high(a));
+  const __m128 t4 = _mm_max_ps(_mm256_castps256_ps128(t8), _mm256_extractf128_ps(t8, 1));
+  const __m128 t2 = _mm_max_ps(t4, _mm_movehl_ps(t4, t4));
+  return _mm_cvtss_f32(_mm_max_ss(t2, _mm_movehdup_ps(t2)));
 }
+#else
+OCTAVO_INLINE float vf_sum(vf a) {
+  for (int w = 8; w; w >>= 1)
+    for (int i = 0; i < w; ++i) a.v[i] += a.v[i + w];
+  return a.v[0];
+}
+OCTAVO_INLINE float vf_hmax(vf a) {
+  for (int w = 8; w; w >>= 1)
+    for (int i = 0; i < w; ++i) a.v[i] = a.v[i] > a.v[i + w] ? a.v[i] : a.v[i + w];
+  return a.v[0];
+}
+#endif
 
 // fp32 → bf16, round to nearest even; NaN stays NaN.
 OCTAVO_INLINE uint16_t to_bf16(float x) {
