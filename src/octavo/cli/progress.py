@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 __all__ = ["ByteProgress"]
 
 
+_SHORT_BYTES = 10_000_000
+"""Less is done before anyone could read a line about it."""
+
+
 class ByteProgress:
     """Shows `progress(done_bytes, total_bytes, what)`: bars on a terminal, else one line per piece of work.
 
@@ -21,7 +25,7 @@ class ByteProgress:
     def __init__(self) -> None:
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._started: set[str] = set()
+        self._announced: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -33,18 +37,17 @@ class ByteProgress:
             self._bars.stop()
 
     def __call__(self, done_bytes: int, total_bytes: int, what: str) -> None:
-        if done_bytes >= total_bytes and what not in self._started:
-            return  # done with its first piece: not long work
+        if total_bytes < _SHORT_BYTES:
+            return
         if not sys.stderr.isatty():
-            if what not in self._started:
-                self._started.add(what)
+            if what not in self._announced:
+                self._announced.add(what)
                 print(f"{what} ({total_bytes / 1e6:.0f} MB)", file=sys.stderr, flush=True)
             return
         if self._bars is None:
             self._bars = _bars()
             self._bars.start()
         if what not in self._tasks:
-            self._started.add(what)
             self._tasks[what] = self._bars.add_task(what, total=total_bytes)
         self._bars.update(self._tasks[what], completed=done_bytes, total=total_bytes)
 
