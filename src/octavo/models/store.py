@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from octavo.errors import ModelError
 from octavo.models.cache import Hashes, Progress, cache_root, replace_file, storing
@@ -33,6 +31,9 @@ from octavo.models.weights import KernelsPacker, PackedTensor, Packer, pack_weig
 from octavo.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from octavo.text.tokenizer import Tokenizer
 
 __all__ = ["PackedTensor", "StoredModel", "open_model"]
@@ -90,6 +91,8 @@ class StoredModel:
         """The weights file, mapped read-only: uint8 [bytes]. Each call maps anew."""
         if not self.tensors:
             raise ModelError(f"'{self.dir}' has no packed weights; open the model with packed=True.")
+        import numpy as np
+
         with (self.dir / "weights.bin").open("rb") as file:
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 

@@ -12,16 +12,21 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from octavo.errors import ModelError
 from octavo.models.cache import Progress
-from octavo.models.gguf import GGUFFile, TensorInfo
 from octavo.models.program import Program
+
+if TYPE_CHECKING:  # a start that finds its model converted needs none of them, and 0.1 s less
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from octavo.models.gguf import GGUFFile, TensorInfo
+
+    _Packed = tuple[str, int, bool, NDArray[np.uint8]]
 
 __all__ = ["ALIGNMENT", "KernelsPacker", "PackedTensor", "Packer", "pack_weights"]
 
@@ -108,9 +113,6 @@ def pack_weights(
     return tuple(table)
 
 
-_Packed = tuple[str, int, bool, NDArray[np.uint8]]
-
-
 def _packed(
     file: GGUFFile, tensors: list[TensorInfo], packer: Packer
 ) -> Iterator[tuple[TensorInfo, _Packed]]:
@@ -129,6 +131,8 @@ def _packed(
 
 
 def _pack(file: GGUFFile, tensor: TensorInfo, packer: Packer) -> _Packed:
+    import numpy as np
+
     raw = file.data(tensor.name)
     if len(tensor.shape) == 1:
         return "f32", 0, False, _float32(raw, tensor.type.name).view(np.uint8)
@@ -143,6 +147,8 @@ def _pack(file: GGUFFile, tensor: TensorInfo, packer: Packer) -> _Packed:
 
 def _float32(raw: NDArray[np.uint8], type_name: str) -> NDArray[np.float32]:
     """A vector's values; BF16 is the upper half of a float32."""
+    import numpy as np
+
     match type_name:
         case "F32":
             return raw.view(np.float32)
