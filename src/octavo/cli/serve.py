@@ -54,7 +54,7 @@ def serve(
     if not kernels_built() and "backend" not in settings:
         settings["backend"] = "reference"
         print(
-            "warning: the C++ kernels were not built, so NumPy computes, some hundred times slower; "
+            "warning: the C++ kernels were not built, so NumPy computes, many times slower; "
             "install a C++ compiler and Octavo again.",
             file=sys.stderr,
         )
