@@ -24,7 +24,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := CMakeLists.txt $(wildcard kernels/*)
-CXX_FILES = $(wildcard kernels/*.cpp kernels/*.h kernels/*.inc)
+CXX_FILES = $(wildcard kernels/*.cpp kernels/*.h kernels/*.inc tests/kernels/*/*.h tests/kernels/*/*.cpp)
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
