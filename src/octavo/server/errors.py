@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,11 +26,10 @@ def error_response(error: Exception, headers: dict[str, str] | None = None) -> R
     return Response(error_body(error), status, headers, media_type="application/json")
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """Answer every exception of `app`'s routes with the object."""
     app.add_exception_handler(OctavoError, _ours)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -51,10 +49,6 @@ async def _http(request: Request, error: Exception) -> Response:
             message = str(error.detail)
     headers = dict(error.headers or {})
     return error_response(RequestRefused(error.status_code, message), headers)
-
-
-async def _validation(request: Request, error: Exception) -> Response:
-    return error_response(RequestRefused(400, f"The request cannot be read: {error}."))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -7,11 +7,10 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import msgspec
 import orjson
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import decode_body
@@ -23,30 +22,20 @@ from octavo.server.limits import read_body
 from octavo.server.serving import Serving
 from octavo.server.streaming import EventStream, whole_response
 
-__all__ = ["COMPONENTS", "router"]
+__all__ = ["BODIES", "ROUTES"]
 
-router = APIRouter(prefix="/v1")
-
-_SCHEMAS, COMPONENTS = msgspec.json.schema_components(
-    [CompletionRequest, ChatRequest], ref_template="#/components/schemas/{name}"
-)
-"""The request bodies for the OpenAPI document; `server/app.py` puts the components there."""
+BODIES = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequest}
+"""What a route reads by itself, for the OpenAPI document."""
 
 MAX_SEQUENCES = 4096
 """Prompts × n in one request."""
 
 
-def _documented(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-@router.get("/models", response_class=Response)
 async def list_models(request: Request) -> Response:
     """The served model."""
     return _json({"object": "list", "data": [_model(request.app.state.serving)]})
 
 
-@router.get("/models/{model:path}", response_class=Response)
 async def get_model(request: Request) -> Response:
     """One model by its id."""
     serving: Serving = request.app.state.serving
@@ -56,7 +45,6 @@ async def get_model(request: Request) -> Response:
     return _json(_model(serving))
 
 
-@router.post("/completions", response_class=Response, openapi_extra=_documented(_SCHEMAS[0]))
 async def create_completion(request: Request) -> Response:
     """Continue one or more prompts."""
     serving: Serving = request.app.state.serving
@@ -75,7 +63,6 @@ async def create_completion(request: Request) -> Response:
     return await _answer(request, serving, "completion", body, params, prompts, echo=bool(body.echo))
 
 
-@router.post("/chat/completions", response_class=Response, openapi_extra=_documented(_SCHEMAS[1]))
 async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation."""
     serving: Serving = request.app.state.serving
@@ -145,3 +132,11 @@ def _model(serving: Serving) -> dict[str, Any]:
 
 def _json(value: Any) -> Response:
     return Response(orjson.dumps(value), media_type="application/json")
+
+
+ROUTES = (
+    Route("/v1/models", list_models),
+    Route("/v1/models/{model:path}", get_model),
+    Route("/v1/completions", create_completion, methods=["POST"]),
+    Route("/v1/chat/completions", create_chat_completion, methods=["POST"]),
+)

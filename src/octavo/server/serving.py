@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from octavo.errors import CapacityError, EngineDied, InvalidParameter, Overloade
 from octavo.models.spec import ModelSpec
 from octavo.protocol.errors import RequestRefused
 from octavo.text.chat import ChatTemplate
+from octavo.text.conversation import encode_conversation
 
 if TYPE_CHECKING:
     from octavo.telemetry.metrics import Metrics
@@ -29,9 +29,6 @@ _LONG_TEXT = 16_384
 _MAX_WARNINGS = 256
 """Unknown fields that are warned of; a client may invent them without end."""
 
-# Private-use characters that no text should hold: around control tokens' names that a user wrote, and at the
-# end of a message that is to be continued.
-_QUOTE, _END = "\ue0f1\ue0f2", "\ue0f3\ue0f4"
 _TEMPLATE_RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "documents"})
 
 
@@ -52,10 +49,6 @@ class Serving:
             spec.chat_template, self._name(spec.bos_id), self._name(spec.eos_ids[:1])
         )
         self._longest_piece = max(map(len, self.vocabulary.pieces), default=1)
-        names = sorted(
-            (self.vocabulary.pieces[i].decode(errors="replace") for i in self.vocabulary.special), key=len
-        )
-        self._control = re.compile("|".join(re.escape(name) for name in reversed(names) if name) or r"(?!)")
         self._warned: set[str] = set()
         client.observer = metrics
 
@@ -126,34 +119,20 @@ class Serving:
             name = f"chat_template_kwargs.{min(taken)}"
             raise InvalidParameter(f"{name} is set by the server; use the request's own fields.", name)
         self._check_length("".join(turn["content"] for turn in conversation), "messages")
-        turns = [{**turn, "content": self._quoted(turn["content"])} for turn in conversation]
-        if continue_final:
-            turns[-1]["content"] += _END
-        text = self._template.render(
-            turns, add_generation_prompt=add_generation_prompt and not continue_final, **template_kwargs
-        )
-        if continue_final:
-            text, found, _ = text.rpartition(_END)
-            if not found:
-                raise InvalidParameter(
-                    "continue_final_message cannot work: the model's chat template drops the last message.",
-                    "continue_final_message",
-                )
-        self._check_length(text, "messages")
-        if len(text) < _LONG_TEXT:
-            return self._encode_quoted(text)
-        return await asyncio.to_thread(self._encode_quoted, text)
 
-    def _quoted(self, content: str) -> str:
-        """`content` with marks around every name of a control token."""
-        return self._control.sub(lambda match: _QUOTE + match[0] + _QUOTE, content)
+        def encode() -> list[int]:
+            return encode_conversation(
+                self.tokenizer,
+                self._template,
+                conversation,
+                add_generation_prompt=add_generation_prompt,
+                continue_final=continue_final,
+                **template_kwargs,
+            )
 
-    def _encode_quoted(self, text: str) -> list[int]:
-        plain, *parts = text.split(_QUOTE)
-        ids = self.tokenizer.encode(plain, allow_special=True)
-        for i, part in enumerate(parts):
-            ids += self.tokenizer.encode(part, allow_special=i % 2 == 1, add_bos=False)
-        return ids
+        if sum(len(turn["content"]) for turn in conversation) < _LONG_TEXT:
+            return encode()
+        return await asyncio.to_thread(encode)
 
     def _check_length(self, text: str, name: str) -> None:
         limit = self.client.info.capacity.max_model_len
