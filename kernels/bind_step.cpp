@@ -310,6 +310,7 @@ void bind_step(nb::module_& module) {
             return self.program.vector(offset, nbytes, size);
           },
           "offset"_a, "nbytes"_a, "size"_a)
+      .def("finish", [](BoundProgram& self) { self.program.finish(); })
       .def("layer", [](BoundProgram& self) { self.program.layer(); })
       .def(
           "embed", [](BoundProgram& self, int32_t table, float scale) { self.program.embed(table, scale); }, "table"_a,
@@ -352,7 +353,7 @@ void bind_step(nb::module_& module) {
           [](BoundRuntime* self, const BoundProgram& program, int32_t num_blocks, int32_t max_slots,
              int32_t max_step_tokens, int32_t max_model_len, bool kv_bf16, int threads, const char* isa) {
             new (self) BoundRuntime(program, StepLimits{num_blocks, max_slots, max_step_tokens, max_model_len}, kv_bf16,
-                                    threads ? threads : default_threads(), isa);
+                                    threads, isa);
           },
           "program"_a, nb::kw_only(), "num_blocks"_a, "max_slots"_a, "max_step_tokens"_a, "max_model_len"_a,
           "kv_bf16"_a, "threads"_a, "isa"_a = "")

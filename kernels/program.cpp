@@ -268,13 +268,12 @@ void Program::head(int32_t source, int32_t weight, float scale) {
   end_.push_back(std::move(op));
 }
 
-const std::vector<Op>& Program::body() const {
+void Program::finish() const {
   if (end_.size() != 2) fail("The program does not end with a head.");
   const int64_t slice = static_cast<int64_t>(sizes_.heads / sizes_.kv_heads) * sizes_.head_dim;
   if (quantized(Buffer::A) && slice % kGroup)
     fail("%d query heads of %d for each KV head are not a multiple of %d values; use --backend reference.",
          sizes_.heads / sizes_.kv_heads, sizes_.head_dim, kGroup);
-  return body_;
 }
 
 }  // namespace octavo

@@ -67,13 +67,14 @@ class Program {
   void rope();
   void attention(int32_t group, int32_t place, float scale);
   void head(int32_t source, int32_t weight, float scale);
+  void finish() const;  // checks the whole
 
   const Sizes& sizes() const { return sizes_; }
   const RopeTable& rope_table() const { return rope_; }
   const std::vector<int32_t>& kv_layers() const { return kv_layers_; }
   int32_t layers() const { return layer_ + 1; }
-  // The operations before the final norm; then that norm and the head. Raises if the program is not finished.
-  const std::vector<Op>& body() const;
+  // After finish(): the operations before the final norm; then that norm and the head.
+  const std::vector<Op>& body() const { return body_; }
   const Op& final_norm() const { return end_[0]; }
   const Op& head() const { return end_[1]; }
   bool quantized(Buffer b) const { return quantized_[static_cast<int>(b)]; }  // read by an integer matrix

@@ -135,7 +135,7 @@ Runtime::Runtime(const Program& program, const StepLimits& limits, KvType kv_typ
       max_segments_(ceil_div(limits.max_model_len, kSegment)),
       max_splits_(4 * threads + sizes_.kv_heads),
       rope_(program.rope_table()),
-      body_(program.body()),
+      body_((program.finish(), program.body())),
       final_norm_(program.final_norm()),
       head_(program.head()),
       pool_(threads) {

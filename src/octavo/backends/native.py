@@ -88,7 +88,7 @@ class NativeBackend:
                 max_step_tokens=limits.max_step_tokens,
                 max_model_len=limits.max_model_len,
                 kv_bf16=kv_dtype == "bf16",
-                threads=threads or 0,
+                threads=kernels.default_threads() if threads is None else threads,
                 isa=isa,
             )
         except ValueError as error:
@@ -225,6 +225,7 @@ class Lowering:
                 self._add(op)
         for op in program.end:
             self._add(op)
+        self._to.finish()
         return self._to
 
     def _add(self, op: Op) -> None:
