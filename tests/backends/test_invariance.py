@@ -52,7 +52,10 @@ ASKS = [
 ]
 
 
-@pytest.fixture(params=[("reference", "fp32"), ("reference", "bf16")], ids="-".join, scope="module")
+KINDS = [(name, kv_dtype) for name in ("reference", "native") for kv_dtype in ("fp32", "bf16")]
+
+
+@pytest.fixture(params=KINDS, ids="-".join, scope="module")
 def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
     """A backend's name and its KV type."""
     name, kv_dtype = request.param

@@ -181,7 +181,7 @@ def poisoned(folder: Path) -> Path:
     path = write_tiny_llama(folder / "poisoned.gguf", embedding="F32", output="Q8_0")
     (tensor,) = (t for t in gguf.GGUFReader(path, "r+").tensors if t.name == "token_embd.weight")
     tensor.data[7] = np.nan
-    tensor.data.flush()
+    tensor.data.flush()  # type: ignore[attr-defined]
     return path
 
 
