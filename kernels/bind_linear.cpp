@@ -271,17 +271,19 @@ std::vector<double> time_read(In<uint8_t, 1> bytes, int threads, int repeats) {
   return seconds;
 }
 
-// How often each of `items` was claimed over `phases` phases with a barrier after each, and how many workers saw all
-// of the phase before when it was over: the pool's contract, for its tests.
-std::tuple<std::vector<int>, int64_t> drill(int threads, int phases, int items, int runs) {
+// The pool's contract, for its tests. Over `phases` with a barrier after each: how often each item was claimed, how
+// many workers found each phase complete after its barrier, and how many rounded to nearest and kept denormals.
+std::tuple<std::vector<int>, int64_t, int64_t> drill(int threads, int phases, int items, int runs) {
   require(threads >= 1 && phases >= 0 && items >= 0 && runs >= 0, "threads, phases, items, runs: must not be negative");
   nb::gil_scoped_release release;
   Pool pool(threads);
   std::vector<int> claimed(static_cast<size_t>(items));  // not atomic: barriers order it
-  std::atomic<int64_t> complete{0};
+  std::atomic<int64_t> complete{0}, exact{0};
   for (int i = 0; i < runs; ++i) {
     const int before = i * phases;
     pool.run([&](int, Pool& workers) {
+      const volatile float one = 1.0f, three = 3.0f, small = 0x1p-126f, half = 0.5f;
+      exact += one / three == 0x1.555556p-2f && small * half > 0.0f;
       for (int phase = 0; phase < phases; ++phase) {
         for (int64_t item; (item = workers.claim()) < items;) ++claimed[static_cast<size_t>(item)];
         workers.barrier();
@@ -292,7 +294,7 @@ std::tuple<std::vector<int>, int64_t> drill(int threads, int phases, int items, 
       }
     });
   }
-  return {claimed, complete.load()};
+  return {claimed, complete.load(), exact.load()};
 }
 
 }  // namespace
@@ -323,7 +325,7 @@ void bind_linear(nb::module_& m) {
   ops.def("time_read", &time_read, "data"_a.noconvert(), nb::kw_only(), "threads"_a, "repeats"_a,
           "Seconds of each repetition of reading all bytes.");
   ops.def("drill", &drill, "threads"_a, "phases"_a, "items"_a, "runs"_a,
-          "How often each item was claimed, and how often a worker saw a phase complete after its barrier.");
+          "How often each item was claimed; how often a worker saw a whole phase; how often one rounded as it must.");
 }
 
 }  // namespace octavo

@@ -25,9 +25,13 @@ Candidates candidates() {
   // The compiler's cpuid test includes XCR0: whether the system keeps the registers.
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#if defined(OCTAVO_EMULATE_AVX512)
+  const bool avx512 = true;
+#else
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vnni");
+#endif
   return {{{"scalar", kernels_scalar, true}, {"avx2", kernels_avx2, avx2}, {"avx512", kernels_avx512, avx512}}, 3};
 #else
   return {{{"scalar", kernels_scalar, true}}, 1};

@@ -10,10 +10,6 @@ NB_MODULE(_kernels, m) {
   m.doc() = "The native backend's kernels, and the runtime that runs a step with them.";
   if (const char* limit = std::getenv("OCTAVO_ISA")) octavo::set_default_limit(limit);
   octavo::bind_linear(m);
-#if defined(OCTAVO_HAS_OPS)
   octavo::bind_ops(m);
-#endif
-#if defined(OCTAVO_HAS_STEP)
   octavo::bind_step(m);
-#endif
 }

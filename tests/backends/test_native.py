@@ -107,7 +107,7 @@ def alone(tiny_model_path: Path) -> dict[str, list[Told]]:
     """Each request alone on one thread, per KV type."""
     told = {}
     for kv_dtype in ("fp32", "bf16"):
-        backend = NativeBackend(open_model(tiny_model_path), LIMITS, kv_dtype=kv_dtype, threads=1)  # type: ignore[arg-type]
+        backend = NativeBackend(open_model(tiny_model_path), LIMITS, kv_dtype=kv_dtype, threads=1)
         told[kv_dtype] = [run(backend, [ask])[0] for ask in ASKS]
         backend.close()
     return told
@@ -359,7 +359,7 @@ def test_masks_are_checked(make: MakeBackend, tiny_model_path: Path) -> None:
         backend = make("native", tiny_model_path)
         handle = backend.launch(plan)
         with pytest.raises(PlanError, match=message):
-            backend.sample(handle, [wrong])
+            backend.sample(handle, [wrong])  # type: ignore[list-item]
         backend.sample(handle, [mask])
         assert backend.collect(handle)[0].token == 133
     backend = make("native", tiny_model_path)

@@ -1,0 +1,84 @@
+"""The AVX-512 kernels where the processor has no AVX-512, and the pool where a race would be seen: other builds."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+kernels = pytest.importorskip("octavo._kernels", reason="the kernels are not built")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SIMDE = Path("/usr/include/simde/x86/avx512.h")
+
+# Stands for the installed module from the first import on, so that its tests run on this build.
+RUN = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("octavo._kernels", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+sys.modules["octavo._kernels"] = module
+spec.loader.exec_module(module)
+import octavo
+octavo._kernels = module
+assert module.ops.isas() == ["scalar", "avx2", "avx512"], module.ops.isas()
+import pytest
+sys.exit(pytest.main(sys.argv[2:]))
+"""
+
+
+def build(folder: Path, *options: str) -> Path:
+    """Configures and compiles the extension module into `folder`."""
+    pytest.importorskip("nanobind", reason="the build tools are not in this environment")
+    nanobind = subprocess.run(
+        [sys.executable, "-m", "nanobind", "--cmake_dir"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    places = [f"-DPython_EXECUTABLE={sys.executable}", f"-Dnanobind_DIR={nanobind}"]
+    for command in (
+        ["cmake", "-S", REPOSITORY, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", *places, *options],
+        ["cmake", "--build", folder, "--target", "_kernels", "--parallel", "2"],
+    ):
+        done = subprocess.run([*map(str, command)], check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return next(folder.glob("_kernels*.so"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX-512 is x86")
+@pytest.mark.skipif("avx512" in kernels.ops.isas(), reason="the real AVX-512 kernels are tested directly")
+@pytest.mark.skipif(not SIMDE.exists() or not shutil.which("cmake"), reason="needs cmake and libsimde-dev")
+def test_every_kernel_test_passes_on_emulated_avx512(tmp_path: Path) -> None:
+    library = build(tmp_path, "-DOCTAVO_EMULATE_AVX512=ON")
+    tests = [REPOSITORY / "tests" / "kernels" / f"test_{noun}.py" for noun in EMULATED]
+    command = [sys.executable, "-c", RUN, str(library), "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+    command += [str(test) for test in tests]
+    environment = {name: value for name, value in os.environ.items() if name != "OCTAVO_ISA"}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=REPOSITORY, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+EMULATED = ("attention", "elementwise", "linear", "pack", "sampling")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+def test_the_pool_has_no_race_that_the_thread_sanitizer_sees(tmp_path: Path) -> None:
+    program = tmp_path / "race"
+    sources = [REPOSITORY / "kernels" / "pool.cpp", Path(__file__).with_name("race.cpp")]
+    flags = ["-std=c++17", "-O1", "-g", "-fsanitize=thread", "-pthread", f"-I{REPOSITORY / 'kernels'}"]
+    built = subprocess.run(
+        ["g++", *flags, "-o", program, *sources], check=False, capture_output=True, text=True
+    )
+    if "tsan" in built.stderr:
+        pytest.skip("the thread sanitizer is not installed")
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([program], check=False, capture_output=True, text=True)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("the thread sanitizer does not run on this kernel")
+    assert done.returncode == 0, done.stderr

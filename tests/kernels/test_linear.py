@@ -1,0 +1,233 @@
+"""Products: against NumPy, with equal bits on every instruction set and beside any other rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.kernels.packed import FORMATS, Q4_0, Q4_1, Q8_0, QUANTISED, Weights, kernels, random_weights
+
+ops = kernels.ops
+ISAS: list[str] = ops.isas()
+Floats = NDArray[np.float32]
+
+
+def activations(rows: int, cols: int, seed: int = 0, size: float = 1.0) -> Floats:
+    """Rows of about `size`; some are zero, some have a value that dwarfs the others."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, cols)).astype(np.float32)
+    x[rng.random(rows) < 0.1] = 0
+    x[rng.random((rows, cols)) < 0.01] *= 1000
+    x[rng.random((rows, cols)) < 0.1] = 0
+    return (x * np.float32(size)).astype(np.float32)
+
+
+def quantised(x: Floats) -> tuple[NDArray[np.int8], Floats, NDArray[np.int32]]:
+    """The kernel's quantisation, by its definition."""
+    groups = x.reshape(x.shape[0], -1, 32)
+    largest = np.abs(groups).max(axis=2)
+    used = largest >= np.float32(2.0**-100)
+    safe = np.where(used, largest, np.float32(1))
+    q = np.rint(groups * (np.float32(127) / safe)[..., None]) * used[..., None]
+    scale = (safe / np.float32(127) * used).astype(np.float32)
+    return q.astype(np.int8).reshape(x.shape), scale, q.sum(axis=2).astype(np.int32)
+
+
+def product(weights: Weights, x: Floats, ggml_type: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """W·x in double precision of what the kernel multiplies, and how far single precision may be off."""
+    seen = x.astype(np.float64)
+    if ggml_type in QUANTISED:
+        q, scale, _ = quantised(x)
+        groups = q.reshape(*scale.shape, 32).astype(np.float64)
+        seen = (groups * scale[..., None]).reshape(x.shape)
+    wide = weights.values.astype(np.float64)
+    # A minimum and a scale may cancel in a weight, but are rounded apart.
+    parts = np.abs(wide).max(axis=1) * 16 * np.abs(seen).sum(axis=1)[:, None]
+    return seen @ wide.T, parts * 1e-6 + 1e-37
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e-20, 1e-38, 0.0])
+def test_quantisation_is_its_definition(size: float, isa: str) -> None:
+    x = activations(40, 192, size=size)
+    for got, expected in zip(ops.quantize(x, isa=isa), quantised(x), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_halves_round_to_even(isa: str) -> None:
+    x = np.zeros((1, 32), np.float32)
+    x[0, :6] = [127, 0.5, 1.5, 2.5, -0.5, -1.5]
+    assert ops.quantize(x, isa=isa)[0][0, :6].tolist() == [127, 0, 2, 2, 0, -2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    ggml_type=st.sampled_from(FORMATS),
+    rows=st.integers(1, 33),
+    outputs=st.integers(1, 70),
+    groups=st.integers(1, 5),
+    size=st.sampled_from([1.0, 1e4, 1e-3, 0.0]),
+    seed=st.integers(0, 1000),
+)
+def test_linear_is_the_product(
+    ggml_type: int, rows: int, outputs: int, groups: int, size: float, seed: int
+) -> None:
+    weights = random_weights(ggml_type, outputs, 32 * groups, seed)
+    x = activations(rows, 32 * groups, seed, size)
+    results = [ops.linear(weights.matrix, x, isa=isa) for isa in ISAS]
+    expected, tolerance = product(weights, x, ggml_type)
+    assert (np.abs(results[0] - expected) <= tolerance).all()
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    ggml_type=st.sampled_from(FORMATS),
+    rows=st.integers(1, 9),
+    outputs=st.integers(1, 40),
+    size=st.sampled_from([1e4, 1e-38, 1e30, 1.0]),
+    seed=st.integers(0, 1000),
+)
+def test_extreme_scales_have_equal_bits(
+    ggml_type: int, rows: int, outputs: int, size: float, seed: int
+) -> None:
+    """Overflow, underflow and cancellation are no excuse."""
+    weights = random_weights(ggml_type, outputs, 64, seed, wild=True)
+    x = activations(rows, 64, seed, size)
+    results = [ops.linear(weights.matrix, x, isa=isa) for isa in ISAS]
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("ggml_type", QUANTISED)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_products_do_not_saturate(ggml_type: int, sign: int, isa: str) -> None:
+    """All weights and activations at their ends: where a 16-bit sum would wrap or saturate first."""
+    raw = random_weights(ggml_type, 16, 64).raw.reshape(16, 2, -1)
+    header = 4 if ggml_type == Q4_1 else 2
+    raw[..., :header] = np.tile(np.float16(1).reshape(1).view(np.uint8), header // 2)
+    raw[:8, :, header:] = 0x80 if ggml_type == Q8_0 else 0x00
+    raw[8:, :, header:] = 0x7F if ggml_type == Q8_0 else 0xFF
+    container, zero_point, has_min, packed = kernels.pack_matrix(raw.reshape(-1), ggml_type, 16, 64)
+    matrix = ops.Matrix(packed, container, 16, 64, zero_point, has_min)
+    low, high = {Q4_0: (-8, 7), Q4_1: (1, 16), Q8_0: (-128, 127)}[ggml_type]
+    for rows in range(1, 9):
+        y = ops.linear(matrix, np.full((rows, 64), sign * 127, np.float32), isa=isa)
+        np.testing.assert_array_equal(y[:, :8], np.float32(64 * 127 * sign * low))
+        np.testing.assert_array_equal(y[:, 8:], np.float32(64 * 127 * sign * high))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("ggml_type", FORMATS)
+def test_a_row_does_not_depend_on_the_others(ggml_type: int, isa: str) -> None:
+    weights = random_weights(ggml_type, 50, 160)
+    x = activations(71, 160)
+    alone = np.concatenate([ops.linear(weights.matrix, x[r : r + 1], isa=isa) for r in range(71)])
+    for begin, end in [(0, 71), *((r, r + n) for n in range(2, 34) for r in (0, 5))]:
+        np.testing.assert_array_equal(ops.linear(weights.matrix, x[begin:end], isa=isa), alone[begin:end])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("ggml_type", [Q4_1, Q8_0])
+def test_wide_inputs_are_cut_into_smaller_blocks(ggml_type: int, isa: str) -> None:
+    weights = random_weights(ggml_type, 16, 8192)
+    x = activations(19, 8192)
+    together = ops.linear(weights.matrix, x, isa=isa)
+    expected, tolerance = product(weights, x, ggml_type)
+    assert (np.abs(together - expected) <= tolerance).all()
+    np.testing.assert_array_equal(ops.linear(weights.matrix, x[18:], isa=isa)[0], together[18])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("ggml_type", FORMATS)
+def test_strips_are_computed_apart(ggml_type: int, isa: str) -> None:
+    weights = random_weights(ggml_type, 45, 64)  # the last strip has 13 outputs
+    x, before = activations(7, 64), activations(7, 45, seed=1)
+    whole = ops.linear(weights.matrix, x, isa=isa)
+    for begin, end in [(0, 1), (1, 3), (2, 3), (1, 1)]:
+        part = ops.linear(weights.matrix, x, add=before, strips=(begin, end), isa=isa)
+        inside = np.s_[:, 16 * begin : min(16 * end, 45)]
+        expected = before.copy()
+        expected[inside] += whole[inside]
+        np.testing.assert_array_equal(part, expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("ggml_type", FORMATS)
+def test_bias_scale_and_addition_come_in_this_order(ggml_type: int, isa: str) -> None:
+    weights = random_weights(ggml_type, 45, 64)
+    x, bias, before = activations(7, 64), activations(1, 45, seed=1)[0], activations(7, 45, seed=2)
+    y = ops.linear(weights.matrix, x, isa=isa)
+    got = ops.linear(weights.matrix, x, bias=bias, scale=0.3, add=before, isa=isa)
+    np.testing.assert_array_equal(got, before + (y + bias) * np.float32(0.3))
+
+
+@pytest.mark.parametrize("gate_type", FORMATS)
+@pytest.mark.parametrize("up_type", [Q4_0, Q4_1, Q8_0, 30])
+def test_gated_is_silu_of_one_times_the_other(gate_type: int, up_type: int) -> None:
+    gate, up = (random_weights(t, 45, 96, seed=s).matrix for s, t in enumerate((gate_type, up_type)))
+    x = activations(9, 96, size=5)
+    g, u = (ops.linear(m, x).astype(np.float64) for m in (gate, up))
+    expected = g / (1 + np.exp(-np.clip(g, -700, None))) * u
+    results = [ops.gated(gate, up, x, isa=isa) for isa in ISAS]
+    np.testing.assert_allclose(results[0], expected, rtol=2e-6, atol=1e-28)  # the exponential has an end
+    for isa, result in zip(ISAS, results, strict=True):
+        np.testing.assert_array_equal(result, results[0])
+        np.testing.assert_array_equal(ops.gated(gate, up, x[4:5], isa=isa)[0], results[0][4])
+        part = ops.gated(gate, up, x, strips=(1, 3), isa=isa)
+        np.testing.assert_array_equal(part[:, 16:], results[0][:, 16:])
+        assert not part[:, :16].any()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_gate_of_any_size_stays_a_number(isa: str) -> None:
+    """silu(x) for |x| where exp(−x) overflows: 0 on one side, x on the other."""
+    raw = np.eye(32, dtype=np.float32)
+    one = ops.Matrix(kernels.pack_matrix(raw.view(np.uint8).reshape(-1), 0, 32, 32)[3], "f32", 32, 32)
+    x = np.ones((1, 32), np.float32)
+    x[0, :6] = [-1e30, -500, -89, 89, 500, 1e18]
+    y = ops.gated(one, one, x, isa=isa)[0]
+    np.testing.assert_allclose(y[1:3], 0, atol=1e-30)
+    np.testing.assert_allclose(y[3:6], x[0, 3:6].astype(np.float64) ** 2, rtol=1e-6)
+    assert np.isfinite(y[1:]).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("ggml_type", FORMATS)
+def test_a_value_that_is_no_number_spoils_its_row_and_no_other(ggml_type: int, bad: float, isa: str) -> None:
+    weights = random_weights(ggml_type, 20, 64)
+    x = activations(9, 64)
+    clean = ops.linear(weights.matrix, x, isa=isa)
+    x[4, 40] = bad
+    y = ops.linear(weights.matrix, x, isa=isa)
+    assert not np.isfinite(y[4]).any()
+    np.testing.assert_array_equal(np.delete(y, 4, 0), np.delete(clean, 4, 0))
+
+
+def test_arguments_are_checked_and_never_converted() -> None:
+    matrix = random_weights(Q4_1, 32, 64).matrix
+    x = activations(3, 64)
+    wrong: list[Any] = [x.astype(np.float64), x[:, ::2], x[0], x.tolist()]
+    for argument in wrong:
+        with pytest.raises(TypeError):
+            ops.linear(matrix, argument)
+    for message, call in [
+        ("as many columns", lambda: ops.linear(matrix, x[:, :32].copy())),
+        ("as many values", lambda: ops.linear(matrix, x, bias=np.zeros(31, np.float32))),
+        ("the shape of the result", lambda: ops.linear(matrix, x, add=x)),
+        ("strips: out of range", lambda: ops.linear(matrix, x, strips=(0, 3))),
+        ("multiple of 32", lambda: ops.quantize(x[:, :40].copy())),
+        ("row 32: out of range", lambda: ops.dequantize_row(matrix, 32)),
+        ("instruction set 'avx9'", lambda: ops.linear(matrix, x, isa="avx9")),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()  # type: ignore[no-untyped-call]
