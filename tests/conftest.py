@@ -8,11 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # Downloads and converted models are kept between runs, apart from the user's own; child processes inherit it.
 os.environ.setdefault("OCTAVO_CACHE", str(REPOSITORY / ".cache" / "octavo"))
+
+
+# CI judges a change, so it tries the same examples each time; everywhere else they are new ones.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session")
