@@ -62,3 +62,15 @@ static inline __m256 _mm512_extractf32x8_ps(__m512 a, int part) {
   _mm512_storeu_ps(wide, a);
   return _mm256_loadu_ps(wide + 8 * part);
 }
+
+// SIMDe's own rounds the product and the sum; the processor's rounds once, and so must this.
+static inline __m512 octavo_fmadd_ps(__m512 a, __m512 b, __m512 c) {
+  float x[16], y[16], z[16];
+  _mm512_storeu_ps(x, a);
+  _mm512_storeu_ps(y, b);
+  _mm512_storeu_ps(z, c);
+  for (int i = 0; i < 16; ++i) z[i] = __builtin_fmaf(x[i], y[i], z[i]);
+  return _mm512_loadu_ps(z);
+}
+#undef _mm512_fmadd_ps
+#define _mm512_fmadd_ps(a, b, c) octavo_fmadd_ps(a, b, c)
