@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from octavo.backends.base import ChoiceRule, Limits
-from tests.backends.conftest import MakeBackend
+from tests.backends.conftest import MakeBackend, make_backend
 from tests.backends.driver import Ask, run
 
 LIMITS = Limits(num_blocks=160, block_size=16, max_slots=16, max_step_tokens=256, max_model_len=256)
@@ -51,22 +52,38 @@ def test_reference_is_the_fp32_computation(make: MakeBackend, model_dir: Path, c
         assert told.tokens == case.greedy_ids
 
 
-def test_native_is_near_the_fp32_computation(make: MakeBackend, model_dir: Path, cases: list[Case]) -> None:
-    """Teacher-forced: the oracle's own tokens are fed, so that one near tie does not spoil what follows."""
-    backend = make("native", model_dir, LIMITS)
+@pytest.fixture(scope="module")
+def errors(model_dir: Path, cases: list[Case]) -> NDArray[np.float64]:
+    """How far native's log-probabilities are: of every prompt token, and of the 20 best after each prompt.
+
+    Teacher-forced: the oracle's own tokens are fed, so that one near tie does not spoil what follows.
+    """
+    backend = make_backend("native", model_dir, LIMITS)
     asks = [Ask(case.prompt_ids + case.greedy_ids, prompt_top=100) for case in cases]
-    errors: list[float] = []
+    found: list[float] = []
     for case, told in zip(cases, run(backend, asks, chunk=64), strict=True):
         for sample, expected in zip(told.prompt, case.prompt_logprobs[1:], strict=False):
             assert sample.logprob is not None
             assert expected is not None
-            errors.append(sample.logprob - expected)
+            found.append(sample.logprob - expected)
         greedy = told.prompt[len(case.prompt_ids) - 1 :]
         best = dict(greedy[0].top)
-        errors += [best[i] - x for i, x in zip(case.top20_ids, case.top20_logprobs, strict=True)]
+        found += [best[i] - x for i, x in zip(case.top20_ids, case.top20_logprobs, strict=True)]
         for sample, token, margin in zip(greedy, case.greedy_ids, case.greedy_margin, strict=True):
             assert margin < 0.5 or sample.top[0][0] == token
-    assert len(errors) == sum(len(case.prompt_ids) - 1 + 20 for case in cases)
-    # 0.15 is wanted; int8 activations in groups of 32 give 0.25 (docs/performance.md, "Accuracy").
-    assert np.quantile(np.abs(errors), 0.95) <= 0.28
-    assert np.abs(errors).max() <= 0.5
+    backend.close()
+    assert len(found) == sum(len(case.prompt_ids) - 1 + 20 for case in cases)
+    return np.abs(found)
+
+
+def test_native_is_near_the_fp32_computation(errors: NDArray[np.float64]) -> None:
+    """The wanted largest error, and what int8 activations in groups of 32 reach (docs/performance.md)."""
+    assert errors.max() <= 0.5
+    assert np.quantile(errors, 0.95) <= 0.28
+
+
+@pytest.mark.xfail(
+    reason="int8 activations in groups of 32 reach 0.25; q, k, v, gate, up, down need more bits"
+)
+def test_native_is_as_near_as_wanted(errors: NDArray[np.float64]) -> None:
+    assert np.quantile(errors, 0.95) <= 0.15
