@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ import msgspec
 from octavo.backends.base import TokenSample
 from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
+from octavo.engine.journal import with_seed
 from octavo.engine.messages import Add, EngineInfo
 from octavo.errors import InvalidParameter, ServerError, SettingsError
 from octavo.models.cache import Progress
@@ -219,8 +219,7 @@ class LLM:
         self.close()
 
     def _checked(self, prompt: str | None, ids: Sequence[int], params: SamplingParams) -> Request:
-        if params.seed is None:
-            params = msgspec.structs.replace(params, seed=secrets.randbits(63))
+        params = with_seed(params)
         self.info.capacity.check(ids, params)
         return Request(prompt, tuple(ids), params)
 

@@ -341,8 +341,8 @@ def test_no_plan_ends_the_process(
     try:
         play(endured, mutant)
     except PlanError:
-        if endured._last is not None and endured._last.samples is None:
-            endured.sample(endured._last)
+        if endured._flight.last is not None and endured._flight.last.samples is None:
+            endured.sample(endured._flight.last)
     endured._flight.clear()
     assert run(endured, ASKS[1:2]) == alone["bf16"][1:2]
 

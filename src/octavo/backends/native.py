@@ -6,7 +6,6 @@ and checks all that it reads; this module finds the weights, names the errors an
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Literal, get_args
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.backends.base import Handle, Limits, Plan, PlanError, Samples, TokenSample
+from octavo.backends.flight import Flight, Step
 from octavo.errors import ModelError, SettingsError
 from octavo.models.program import Attention, Buffer, Embed, Gated, Head, Linear, Norm, Op, RopeOp
 from octavo.models.spec import ModelSpec
@@ -25,17 +25,6 @@ __all__ = ["NativeBackend"]
 BLOCK_SIZE = 16
 """Tokens in a KV block: fixed by the cache's layout."""
 BUFFERS = {name: number for number, name in enumerate(get_args(Buffer))}
-
-
-class Step:
-    """A launched plan. `samples` is None until `sample`."""
-
-    __slots__ = ("number", "samples", "wanted")
-
-    def __init__(self, plan: Plan) -> None:
-        self.number = plan.step
-        self.wanted = len(plan.samples)
-        self.samples: Samples | None = None
 
 
 class NativeBackend:
@@ -101,49 +90,34 @@ class NativeBackend:
         self.threads: int = self._runtime.threads
         self.block_bytes: int = self._runtime.block_bytes
         """Of one KV block in every group."""
-        self._flight: deque[Step] = deque()  # launched, not collected
-        self._last: Step | None = None
+        self._flight: Flight[Step] = Flight()
         self._closed = False
 
     def launch(self, plan: Plan) -> Handle:
         if self._closed:
             raise PlanError(f"launch of step {plan.step}: the backend is closed.")
-        if self._last is not None and self._last.samples is None:
-            raise PlanError(f"launch of step {plan.step}: step {self._last.number} was not sampled.")
+        self._flight.check_launch(plan)
         try:
             self._runtime.launch(plan)
         except (ValueError, TypeError, OverflowError) as error:
             raise PlanError(f"launch of step {plan.step}: {error}") from error
-        step = Step(plan)
-        self._flight.append(step)
-        self._last = step
-        return step
+        return self._flight.launched(Step(plan))
 
     def sample(self, handle: Handle, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
-        if not isinstance(handle, Step) or handle is not self._last or handle.samples is not None:
-            raise PlanError("sample: the handle is not the last launched plan, or it was sampled before.")
-        if masks is not None and len(masks) != handle.wanted:
-            raise PlanError(f"sample: {len(masks)} masks for {handle.wanted} sample rows; give one per row.")
+        step = self._flight.to_sample(handle, masks)
         try:
             answers = self._runtime.sample(masks and list(masks))
         except (ValueError, TypeError) as error:
-            raise PlanError(f"sample of step {handle.number}: {error}") from error
-        handle.samples = tuple([TokenSample(*answer) for answer in answers])
+            raise PlanError(f"sample of step {step.number}: {error}") from error
+        step.samples = tuple([TokenSample(*answer) for answer in answers])
 
     def collect(self, handle: Handle) -> Samples:
-        if not self._flight or handle is not self._flight[0]:
-            raise PlanError("collect: the handle is not the oldest in flight; collect each once, in order.")
-        samples = self._flight[0].samples
-        if samples is None:
-            raise PlanError(f"collect: step {self._flight[0].number} was never sampled.")
-        self._flight.popleft()
-        return samples
+        return self._flight.collect(handle)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._flight.clear()
-            self._last = None
             self._runtime.close()
 
     # What tests, benchmarks and a watchdog look at; not part of the contract.

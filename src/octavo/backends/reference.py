@@ -8,7 +8,6 @@ with the shape nor starts threads.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -32,6 +31,7 @@ from octavo.backends.base import (
     SlotOpen,
     TokenSample,
 )
+from octavo.backends.flight import Flight, Step
 from octavo.errors import ModelError, SettingsError
 from octavo.models.gguf import GGUFFile
 from octavo.models.program import Attention, Embed, Gated, Head, Linear, Norm, Op, RopeOp
@@ -135,13 +135,15 @@ class Batch:
     buffers: dict[str, Floats] = field(default_factory=dict)
 
 
-@dataclass
-class Step:
-    """A launched plan. `samples` is None until `sample`."""
+class Pass(Step):
+    """A step with what its forward pass left for `sample`."""
 
-    plan: Plan
-    batch: Batch
-    samples: Samples | None = None
+    __slots__ = ("batch", "plan")
+
+    def __init__(self, plan: Plan, batch: Batch) -> None:
+        super().__init__(plan)
+        self.plan = plan
+        self.batch = batch
 
 
 class ReferenceBackend:
@@ -175,8 +177,7 @@ class ReferenceBackend:
             for g in self.spec.kv_groups
         ]
         self._slots: dict[int, Slot] = {}
-        self._flight: deque[Step] = deque()  # launched, not collected
-        self._last: Step | None = None
+        self._flight: Flight[Pass] = Flight()
 
     # The three calls of a step
 
@@ -186,55 +187,42 @@ class ReferenceBackend:
             self._open(opened)
         for copied in plan.copies:
             self._copy(copied)
-        step = Step(plan, self._advance(plan.rows))
+        batch = self._advance(plan.rows)
         if plan.rows:
-            self._run(chain(self.spec.program.start, *self.spec.program.layers), step.batch)
-        self._flight.append(step)
-        self._last = step
-        return step
+            self._run(chain(self.spec.program.start, *self.spec.program.layers), batch)
+        return self._flight.launched(Pass(plan, batch))
 
     def sample(self, handle: Handle, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
-        if not isinstance(handle, Step) or handle is not self._last or handle.samples is not None:
-            raise PlanError("sample: the handle is not the last launched plan, or it was sampled before.")
-        rows = handle.plan.samples
-        if masks is not None and len(masks) != len(rows):
-            raise PlanError(f"sample: {len(masks)} masks for {len(rows)} sample rows; give one per row.")
+        step = self._flight.to_sample(handle, masks)
+        rows = step.plan.samples
         askers: dict[int, list[int]] = {}  # place in the batch → the sample rows that want its logits
         for i, row in enumerate(rows):
-            askers.setdefault(self._place(handle, row), []).append(i)
+            askers.setdefault(self._place(step, row), []).append(i)
         answers: dict[int, TokenSample] = {}
         places = sorted(askers)
         for begin in range(0, len(places), HEAD_ROWS):
             tile = places[begin : begin + HEAD_ROWS]
-            for place, logits in zip(tile, self._logits(handle.batch, tile), strict=True):
+            for place, logits in zip(tile, self._logits(step.batch, tile), strict=True):
                 for i in askers[place]:
                     mask = None if masks is None else masks[i]
-                    answers[i] = self._answer(logits, rows[i], handle.batch.positions[place], mask)
-        handle.samples = tuple(answers[i] for i in range(len(rows)))
+                    answers[i] = self._answer(logits, rows[i], step.batch.positions[place], mask)
+        step.samples = tuple(answers[i] for i in range(len(rows)))
 
     def collect(self, handle: Handle) -> Samples:
-        if not self._flight or handle is not self._flight[0]:
-            raise PlanError("collect: the handle is not the oldest in flight; collect each once, in order.")
-        samples = self._flight[0].samples
-        if samples is None:
-            raise PlanError(f"collect: step {self._flight[0].plan.step} was never sampled.")
-        self._flight.popleft()
-        return samples
+        return self._flight.collect(handle)
 
     def close(self) -> None:
         self._slots.clear()
         self._flight.clear()
         self._kv.clear()
         self._weights.clear()
-        self._last = None
 
     # What a plan changes
 
     def _check_turn(self, plan: Plan) -> None:
         if not self._kv:
             raise PlanError(f"launch of step {plan.step}: the backend is closed.")
-        if self._last is not None and self._last.samples is None:
-            raise PlanError(f"launch of step {plan.step}: step {self._last.plan.step} was not sampled.")
+        self._flight.check_launch(plan)
         if len(self._flight) > self._depth:
             raise PlanError(
                 f"launch of step {plan.step}: {len(self._flight)} plans are in flight at depth {self._depth}."
@@ -311,7 +299,7 @@ class ReferenceBackend:
         """An id as it is; v < 0 is sample −v − 1 of the plan before."""
         if token >= 0:
             return token
-        before = self._last.samples if self._last is not None else None
+        before = self._flight.last.samples if self._flight.last is not None else None
         if before is None or -token - 1 >= len(before):
             raise PlanError(f"token {token} refers to a sample that the plan before does not have.")
         return max(before[-token - 1].token, 0)  # after −1 the sequence ends; until then any id will do
@@ -408,7 +396,7 @@ class ReferenceBackend:
 
     # The answers
 
-    def _place(self, step: Step, row: SampleRow) -> int:
+    def _place(self, step: Pass, row: SampleRow) -> int:
         """Where in the batch the token of a sample row is."""
         if not 0 <= row.row < len(step.batch.spans):
             raise PlanError(f"sample row {row}: the plan has {len(step.batch.spans)} rows.")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli.progress import ByteProgress
-from octavo.cli.pull import kernels_built
+from octavo.cli.pull import with_backend
 
 if TYPE_CHECKING:
     from octavo.llm import LLM
@@ -18,12 +17,6 @@ def local_model(model: str, settings: dict[str, Any]) -> LLM:
     """Fetch `model` if need be, with progress on stderr, and load it. `settings`: EngineConfig's fields."""
     from octavo.llm import LLM
 
-    if not kernels_built() and "backend" not in settings:
-        settings = {**settings, "backend": "reference"}
-        print(
-            "warning: the C++ kernels were not built, so NumPy computes, some hundred times slower; "
-            "install a C++ compiler and Octavo again.",
-            file=sys.stderr,
-        )
+    settings = with_backend(settings)
     with ByteProgress() as progress:
         return LLM(model, progress=progress, **settings)

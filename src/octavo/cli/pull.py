@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +13,7 @@ from octavo.cli.progress import ByteProgress
 if TYPE_CHECKING:
     from octavo.models.store import StoredModel
 
-__all__ = ["MODEL_HELP", "fetch", "kernels_built", "pull"]
+__all__ = ["MODEL_HELP", "fetch", "kernels_built", "pull", "with_backend"]
 
 MODEL_HELP = "smollm2, the path of a GGUF file, or hf:owner/name/file.gguf."
 
@@ -20,6 +21,18 @@ MODEL_HELP = "smollm2, the path of a GGUF file, or hf:owner/name/file.gguf."
 def kernels_built() -> bool:
     """Whether the C++ kernels were compiled when Octavo was installed."""
     return importlib.util.find_spec("octavo._kernels") is not None
+
+
+def with_backend(settings: dict[str, Any]) -> dict[str, Any]:
+    """`settings` (EngineConfig's fields) with a backend that can run here; NumPy's comes with a warning."""
+    if kernels_built() or "backend" in settings:
+        return settings
+    print(
+        "warning: the C++ kernels were not built, so NumPy computes, some hundred times slower; "
+        "install a C++ compiler and Octavo again.",
+        file=sys.stderr,
+    )
+    return {**settings, "backend": "reference"}
 
 
 def fetch(model: str) -> StoredModel:

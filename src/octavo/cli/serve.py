@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli.options import engine_options, parse_port
-from octavo.cli.pull import MODEL_HELP, fetch, kernels_built
+from octavo.cli.pull import MODEL_HELP, fetch, with_backend
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
@@ -51,13 +50,7 @@ def serve(
     from octavo.server.run import run
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if not kernels_built() and "backend" not in settings:
-        settings["backend"] = "reference"
-        print(
-            "warning: the C++ kernels were not built, so NumPy computes, many times slower; "
-            "install a C++ compiler and Octavo again.",
-            file=sys.stderr,
-        )
+    settings = with_backend(settings)
     if "step_log" in settings:
         settings["step_log"] = str(Path(settings["step_log"]).absolute())
     name = served_model_name or model

@@ -25,9 +25,9 @@ def build_engine(config: EngineConfig) -> Engine:
     spec = model.spec
     weights_bytes = sum(tensor.nbytes for tensor in model.tensors.values())
     limits = limits_for(spec, config, max(available_memory_bytes() - weights_bytes, 0))
-    backend = _backend(model, limits, config)
     if config.depth not in (0, 1) or (config.depth and config.backend == "native"):
         raise SettingsError(f"depth is {config.depth}; it is 0 on native, and 0 or 1 on reference.")
+    backend = _backend(model, limits, config)
     vocabulary = model.vocabulary()
     settings = SchedulerConfig(limits, len(spec.kv_groups), spec.eos_ids)
     scheduler = Scheduler(settings, vocabulary)

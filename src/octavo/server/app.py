@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 from starlette.applications import Starlette
@@ -62,7 +61,7 @@ async def metrics(request: Request) -> Response:
 
 async def version(request: Request) -> Response:
     """The version of the server."""
-    return _json({"version": octavo.__version__})
+    return openai.json_response({"version": octavo.__version__})
 
 
 async def document(request: Request) -> Response:
@@ -99,8 +98,4 @@ _ROUTES = (
 
 
 def _state(serving: Serving, good: bool) -> Response:
-    return _json({"status": serving.state}, 200 if good else 503)
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, media_type="application/json")
+    return openai.json_response({"status": serving.state}, 200 if good else 503)

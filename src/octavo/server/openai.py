@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import orjson
 from starlette.requests import Request
@@ -22,7 +22,9 @@ from octavo.server.limits import read_body
 from octavo.server.serving import Serving
 from octavo.server.streaming import EventStream, whole_response
 
-__all__ = ["BODIES", "ROUTES"]
+__all__ = ["BODIES", "ROUTES", "json_response"]
+
+Body = TypeVar("Body", CompletionRequest, ChatRequest)
 
 BODIES = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequest}
 """What a route reads by itself, for the OpenAPI document."""
@@ -33,7 +35,7 @@ MAX_SEQUENCES = 4096
 
 async def list_models(request: Request) -> Response:
     """The served model."""
-    return _json({"object": "list", "data": [_model(request.app.state.serving)]})
+    return json_response({"object": "list", "data": [_model(request.app.state.serving)]})
 
 
 async def get_model(request: Request) -> Response:
@@ -42,16 +44,12 @@ async def get_model(request: Request) -> Response:
     model = request.path_params["model"]
     if model != serving.model_name:
         raise serving.no_such_model(model)
-    return _json(_model(serving))
+    return json_response(_model(serving))
 
 
 async def create_completion(request: Request) -> Response:
     """Continue one or more prompts."""
-    serving: Serving = request.app.state.serving
-    serving.accept()
-    body, raw = decode_body(await read_body(request), CompletionRequest)
-    serving.warn_of_unknown(body.check_fields(raw), request.url.path)
-    serving.accept(body.model)
+    serving, body = await _read(request, CompletionRequest)
     params, given = body.sampling(), body.prompts()
     _check_count(len(given), params)
     prompts = [
@@ -65,11 +63,7 @@ async def create_completion(request: Request) -> Response:
 
 async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation."""
-    serving: Serving = request.app.state.serving
-    serving.accept()
-    body, raw = decode_body(await read_body(request), ChatRequest)
-    serving.warn_of_unknown(body.check_fields(raw), request.url.path)
-    serving.accept(body.model)
+    serving, body = await _read(request, ChatRequest)
     params = body.sampling()
     prompt = await serving.encode_chat(
         body.conversation(),
@@ -78,6 +72,16 @@ async def create_chat_completion(request: Request) -> Response:
         template_kwargs=body.chat_template_kwargs or {},
     )
     return await _answer(request, serving, "chat", body, params, [prompt])
+
+
+async def _read(request: Request, kind: type[Body]) -> tuple[Serving, Body]:
+    """The body, when the server takes requests and serves the model that it names."""
+    serving: Serving = request.app.state.serving
+    serving.accept()
+    body, raw = decode_body(await read_body(request), kind)
+    serving.warn_of_unknown(body.check_fields(raw), request.url.path)
+    serving.accept(body.model)
+    return serving, body
 
 
 async def _answer(
@@ -130,8 +134,9 @@ def _model(serving: Serving) -> dict[str, Any]:
     return model
 
 
-def _json(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")
+def json_response(value: Any, status: int = 200) -> Response:
+    """`value` as the whole answer."""
+    return Response(orjson.dumps(value), status, media_type="application/json")
 
 
 ROUTES = (
