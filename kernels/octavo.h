@@ -133,7 +133,8 @@ struct Kernels {
 
   // The chosen id; −1 if a logit is NaN or every id is masked.
   int32_t (*choose)(const Choice& choice);
-  // Raw log-softmax: returns ln p(token); fills the `top` most likely ids (ties: lowest id) and their values.
+  // Raw log-softmax: returns ln p(token); fills the `top` most likely ids (ties: lowest id; −1
+  // where there are fewer) and their values.
   float (*score)(const float* logits, int32_t vocab, int32_t token, int32_t top, int32_t* top_ids, float* top_values);
   // The random words behind the choice of the sequence's token `index`, of ids 0 … count − 1.
   void (*random_words)(uint64_t seed, uint32_t index, int32_t count, uint32_t* words);

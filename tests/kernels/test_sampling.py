@@ -199,6 +199,14 @@ def test_draws_follow_the_distribution(filters: dict[str, Any]) -> None:
     assert ((counts - expected)[some] ** 2 / expected[some]).sum() < 60
 
 
+@pytest.mark.parametrize(("top_p", "count"), [(0.25, 32), (0.5, 64), (0.75, 96), (1 - 2**-24, 128)])
+def test_a_run_that_ends_exactly_on_an_id_ends_there(top_p: float, count: int) -> None:
+    """Of equal logits the lowest ids are kept, and in 3,000 draws each of them comes."""
+    logits = np.zeros(128, F32)
+    rules = (ChoiceRule(0, seed=seed, temperature=1.0, top_p=top_p) for seed in range(3000))
+    assert {run(logits, [], rule) for rule in rules} == set(range(count))
+
+
 @pytest.mark.parametrize("isa", ISAS)
 def test_random_words_are_philox(isa: str) -> None:
     assert [f"{w:08x}" for w in ops.random_words(0, 0, 4, isa=isa)] == [
