@@ -1,7 +1,6 @@
 // Packing, threads and the instruction set; and, in octavo._kernels.ops, products of a chosen instruction set on NumPy
 // arrays with the measurements that the benchmarks print. Knows no layer.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -31,15 +30,6 @@ using namespace nb::literals;
 
 namespace octavo {
 namespace {
-
-template <class T, int N>
-using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-template <class T, int N>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<N>>;
-
-void require(bool good, const std::string& what) {
-  if (!good) throw std::invalid_argument(what);
-}
 
 // Memory on a cache line that becomes an array, or is freed.
 template <class T>

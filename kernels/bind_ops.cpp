@@ -1,7 +1,6 @@
 // octavo._kernels.ops: single kernels of a chosen instruction set on NumPy arrays, for tests and benchmarks. Serving
 // never comes here.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -22,16 +21,8 @@ using namespace nb::literals;
 namespace octavo {
 namespace {
 
-template <class T, int N>
-using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-template <class T, int N>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<N>>;
 using Floats = In<float, 1>;
 using Ints = In<int32_t, 1>;
-
-void require(bool good, const char* what) {
-  if (!good) throw std::invalid_argument(what);
-}
 
 const Kernels& table(const std::string& isa) {
   const Kernels& kernels = select_kernels(isa.c_str());
