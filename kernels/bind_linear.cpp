@@ -108,26 +108,31 @@ struct Activations {
   Memory<int8_t> q;
   Memory<float> scale;
   Memory<int32_t> sum;
+  Memory<int8_t> outlier;
   Input input;
 
   Activations(const Kernels& kernels, const float* x, int64_t rows, int64_t cols)
       : q(static_cast<size_t>(rows * cols)),
         scale(static_cast<size_t>(rows * (cols / kGroup))),
-        sum(static_cast<size_t>(rows * (cols / kGroup))) {
+        sum(static_cast<size_t>(rows * (cols / kGroup))),
+        outlier(static_cast<size_t>(rows * (cols / kGroup))) {
     const int64_t groups = cols / kGroup;
     if (cols % kGroup == 0)
       for (int64_t r = 0; r < rows; ++r)
         kernels.quantize(x + r * cols, static_cast<int32_t>(cols), q.get() + r * cols, scale.get() + r * groups,
-                         sum.get() + r * groups);
-    input = {x, q.get(), scale.get(), sum.get(), static_cast<int32_t>(cols)};
+                         sum.get() + r * groups, outlier.get() + r * groups);
+    input = {x, q.get(), scale.get(), sum.get(), outlier.get(), static_cast<int32_t>(cols)};
   }
 };
 
-std::tuple<Out<int8_t, 2>, Out<float, 2>, Out<int32_t, 2>> quantize(In<float, 2> x, const std::string& isa) {
+std::tuple<Out<int8_t, 2>, Out<float, 2>, Out<int32_t, 2>, Out<int8_t, 2>> quantize(In<float, 2> x,
+                                                                                    const std::string& isa) {
   const size_t rows = x.shape(0), cols = x.shape(1);
   require(cols % kGroup == 0, "cols " + std::to_string(cols) + ": must be a multiple of 32");
   Activations a(table(isa), x.data(), static_cast<int64_t>(rows), static_cast<int64_t>(cols));
-  return {a.q.array<2>({rows, cols}), a.scale.array<2>({rows, cols / kGroup}), a.sum.array<2>({rows, cols / kGroup})};
+  const size_t groups = cols / kGroup;
+  return {a.q.array<2>({rows, cols}), a.scale.array<2>({rows, groups}), a.sum.array<2>({rows, groups}),
+          a.outlier.array<2>({rows, groups})};
 }
 
 std::pair<int32_t, int32_t> strips_of(const Matrix& w, const std::optional<std::tuple<int, int>>& strips) {
@@ -302,7 +307,7 @@ void bind_linear(nb::module_& m) {
       .def(nb::init<In<uint8_t, 1>, const std::string&, int64_t, int64_t, int, bool>(), "packed"_a.noconvert(),
            "container"_a, "rows"_a, "cols"_a, "zero_point"_a = 0, "has_min"_a = false);
   ops.def("quantize", &quantize, "x"_a.noconvert(), nb::kw_only(), "isa"_a = "",
-          "[rows, cols] as int8, with scales and sums [rows, cols / 32].");
+          "[rows, cols] as int8, with scales, sums and places of outliers (−1: none) [rows, cols / 32].");
   ops.def("linear", &linear, "w"_a, "x"_a.noconvert(), nb::kw_only(), "bias"_a.noconvert() = nb::none(),
           "scale"_a = 1.0f, "add"_a.noconvert() = nb::none(), "strips"_a = nb::none(), "isa"_a = "",
           "scale · (W·x + bias) + add, [rows, outputs]; outside of strips [begin, end), add or zero.");

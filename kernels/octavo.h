@@ -12,7 +12,7 @@
 namespace octavo {
 
 // Part of the store's key and of the arithmetic id: change it when packed bytes or results change.
-inline constexpr char kKernelVersion[] = "1";
+inline constexpr char kKernelVersion[] = "2";
 
 inline constexpr int kStrip = 16;        // output rows that are packed together
 inline constexpr int kGroup = 32;        // weights (and activations) that share a scale
@@ -40,11 +40,15 @@ struct Matrix {
 };
 
 // Activations of some rows, in both forms: fp32 for float containers, int8 per group of 32 for integer ones.
+// A value that holds more than half of its group's energy Σx² is an outlier: it would cost its neighbours their last
+// bits, so it is multiplied in fp32 and counts as 0 in q, scale and sum (the mixed decomposition of LLM.int8(),
+// Dettmers et al. 2022, with a threshold that knows only the group).
 struct Input {
-  const float* f32 = nullptr;    // [rows][cols]
-  const int8_t* q = nullptr;     // [rows][cols]       round-to-nearest-even(x / scale), symmetric, |q| ≤ 127
-  const float* scale = nullptr;  // [rows][cols/32]    max|x| / 127 (0 for an all-zero group)
-  const int32_t* sum = nullptr;  // [rows][cols/32]    Σ q over the group
+  const float* f32 = nullptr;       // [rows][cols]
+  const int8_t* q = nullptr;        // [rows][cols]     round-to-nearest-even(x / scale), symmetric, |q| ≤ 127
+  const float* scale = nullptr;     // [rows][cols/32]  max|x| / 127 (0 for an all-zero group)
+  const int32_t* sum = nullptr;     // [rows][cols/32]  Σ q over the group
+  const int8_t* outlier = nullptr;  // [rows][cols/32]  its place in the group, 0 … 31; −1: none
   int32_t cols = 0;
 };
 
@@ -111,7 +115,7 @@ struct Choice {
 struct Kernels {
   const char* isa;
 
-  void (*quantize)(const float* x, int32_t cols, int8_t* q, float* scale, int32_t* sum);  // one row
+  void (*quantize)(const float* x, int32_t cols, int8_t* q, float* scale, int32_t* sum, int8_t* outlier);  // one row
   // out[r][o] = scale·(W·x_r + bias)[o]  or, with add, out[r][o] += that; for rows [row_begin, row_end) of `in`
   // and `out` and the outputs of strips [strip_begin, strip_end). Padded rows are never written.
   void (*linear)(const Matrix& w, const Input& in, int32_t row_begin, int32_t row_end, int32_t strip_begin,

@@ -74,6 +74,7 @@ class Runtime::Arena {
       a.q = take<int8_t>(rows * width);
       a.scale = take<float>(rows * (width / kGroup));
       a.sum = take<int32_t>(rows * (width / kGroup));
+      a.outlier = take<int8_t>(rows * (width / kGroup));
     }
     return a;
   }
@@ -121,6 +122,7 @@ Runtime::Area Runtime::Area::from(int64_t row) const {
     a.q += row * width;
     a.scale += row * (width / kGroup);
     a.sum += row * (width / kGroup);
+    a.outlier += row * (width / kGroup);
   }
   return a;
 }
@@ -609,14 +611,14 @@ void Runtime::norm(const Op& op, const float* x, const Area& h, int64_t row) con
 void Runtime::quantize(const Area& area, int64_t row, int32_t begin, int32_t end) const {
   const int64_t group = row * (area.width / kGroup) + begin / kGroup;
   kernels_.quantize(area.f32 + row * area.width + begin, end - begin, area.q + row * area.width + begin,
-                    area.scale + group, area.sum + group);
+                    area.scale + group, area.sum + group, area.outlier + group);
 }
 
 // One worker's share of a Linear or Gated, for rows 0 … of the view. Shares are pairs of strips, so that what a
 // worker wrote of g is whole groups, which it quantises at once.
 void Runtime::multiply(const Op& op, const View& view, int32_t rows, int worker, int workers) const {
   const Area& source = view[op.source];
-  const Input in{source.f32, source.q, source.scale, source.sum, source.width};
+  const Input in = source.input();
   const size_t parts = op.kind == OpKind::Gated ? 1 : op.parts.size();
   int32_t all = 0;
   for (size_t i = 0; i < parts; ++i) all += ceil_div(op.parts[i].w.strips(), 2);
@@ -741,7 +743,7 @@ void Runtime::choose(int worker) {
   Worker& own = workers_[static_cast<size_t>(worker)];
   const Area& h = own.own[Buffer::H];
   const Matrix& w = head_.parts[0].w;
-  const Input in{h.f32, h.q, h.scale, h.sum, h.width};
+  const Input in = h.input();
   const int32_t samples = static_cast<int32_t>(samples_.size());
   Lap lap(*this, worker);
   for (int32_t first = 0; first < samples; first += kHeadRows) {

@@ -96,8 +96,10 @@ class Runtime {
     int8_t* q = nullptr;
     float* scale = nullptr;
     int32_t* sum = nullptr;
+    int8_t* outlier = nullptr;
     int32_t width = 0;
     Area from(int64_t row) const;
+    Input input() const { return {f32, q, scale, sum, outlier, width}; }
   };
   struct View {
     Area areas[kBuffers];

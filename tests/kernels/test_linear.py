@@ -27,24 +27,30 @@ def activations(rows: int, cols: int, seed: int = 0, size: float = 1.0) -> Float
     return (x * np.float32(size)).astype(np.float32)
 
 
-def quantised(x: Floats) -> tuple[NDArray[np.int8], Floats, NDArray[np.int32]]:
+def quantised(x: Floats) -> tuple[NDArray[np.int8], Floats, NDArray[np.int32], NDArray[np.int8]]:
     """The kernel's quantisation, by its definition."""
     groups = x.reshape(x.shape[0], -1, 32)
+    with np.errstate(over="ignore", under="ignore"):
+        energy = groups**2
+        heavy = energy > np.float32(0.5) * energy.sum(axis=2, dtype=np.float32)[..., None]
+    outlier = np.where(heavy.any(axis=2), heavy.argmax(axis=2), -1)
+    groups = np.where(heavy, np.float32(0), groups)
     largest = np.abs(groups).max(axis=2)
     used = largest >= np.float32(2.0**-100)
     safe = np.where(used, largest, np.float32(1))
     q = np.rint(groups * (np.float32(127) / safe)[..., None]) * used[..., None]
     scale = (safe / np.float32(127) * used).astype(np.float32)
-    return q.astype(np.int8).reshape(x.shape), scale, q.sum(axis=2).astype(np.int32)
+    return q.astype(np.int8).reshape(x.shape), scale, q.sum(axis=2).astype(np.int32), outlier.astype(np.int8)
 
 
 def product(weights: Weights, x: Floats, ggml_type: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """W·x in double precision of what the kernel multiplies, and how far single precision may be off."""
     seen = x.astype(np.float64)
     if ggml_type in QUANTISED:
-        q, scale, _ = quantised(x)
-        groups = q.reshape(*scale.shape, 32).astype(np.float64)
-        seen = (groups * scale[..., None]).reshape(x.shape)
+        q, scale, _, outlier = quantised(x)
+        groups = q.reshape(*scale.shape, 32).astype(np.float64) * scale[..., None]
+        exact = np.arange(32) == outlier[..., None]
+        seen = np.where(exact, x.reshape(exact.shape), groups).reshape(x.shape)
     wide = weights.values.astype(np.float64)
     # A minimum and a scale may cancel in a weight, but are rounded apart.
     parts = np.abs(wide).max(axis=1) * 16 * np.abs(seen).sum(axis=1)[:, None]
@@ -62,8 +68,40 @@ def test_quantisation_is_its_definition(size: float, isa: str) -> None:
 @pytest.mark.parametrize("isa", ISAS)
 def test_halves_round_to_even(isa: str) -> None:
     x = np.zeros((1, 32), np.float32)
-    x[0, :6] = [127, 0.5, 1.5, 2.5, -0.5, -1.5]
-    assert ops.quantize(x, isa=isa)[0][0, :6].tolist() == [127, 0, 2, 2, 0, -2]
+    x[0, :7] = [127, 0.5, 1.5, 2.5, -0.5, -1.5, -127]
+    assert ops.quantize(x, isa=isa)[0][0, :7].tolist() == [127, 0, 2, 2, 0, -2, -127]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_value_of_half_the_energy_is_an_outlier(isa: str) -> None:
+    """More than half: strictly. It counts as 0 in its group, whose scale is then the others'."""
+    x = np.zeros((1, 5 * 32), np.float32)
+    x[0, [3, 31]] = 8, -8  # none has more than half
+    x[0, 32 + 31] = -100  # alone in its group
+    x[0, 64:96] = 1
+    x[0, 64 + 7] = 6  # 36 of 67
+    x[0, 96:128] = 1
+    x[0, 96 + 7] = 5.5  # 30.25 of 61.25
+    x[0, 128 + 5] = 1e30  # its square overflows
+    q, scale, sums, outlier = ops.quantize(x, isa=isa)
+    assert outlier.tolist() == [[-1, 31, 7, -1, -1]]
+    assert scale[0, 1] == 0
+    assert not q[0, 32:64].any()
+    assert scale[0, 2] == np.float32(1) / np.float32(127)
+    assert q[0, 64 + 7] == 0
+    assert sums[0, 2] == 31 * 127
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("ggml_type", QUANTISED)
+def test_outliers_are_multiplied_exactly(ggml_type: int, isa: str) -> None:
+    """One value a group and nothing else: the product has the fp32 weights' own error only, at every place."""
+    weights = random_weights(ggml_type, 40, 96)
+    x = np.zeros((96, 96), np.float32)
+    np.fill_diagonal(x, np.random.default_rng(3).standard_normal(96))
+    y = ops.linear(weights.matrix, x, isa=isa)
+    expected = weights.values.T.astype(np.float64) * np.diag(x)[:, None].astype(np.float64)
+    np.testing.assert_allclose(y, expected, rtol=3e-7, atol=1e-30)
 
 
 @settings(max_examples=60, deadline=None)
