@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -135,6 +136,12 @@ std::tuple<Out<int8_t, 2>, Out<float, 2>, Out<int32_t, 2>, Out<int8_t, 2>> quant
           a.outlier.array<2>({rows, groups})};
 }
 
+// work(first, count) for every block of at most `most` of the rows [begin, end).
+template <class F>
+void blocks(int32_t begin, int32_t end, int32_t most, F&& work) {
+  for (int32_t row = begin; row < end; row += most) work(row, std::min(most, end - row));
+}
+
 std::pair<int32_t, int32_t> strips_of(const Matrix& w, const std::optional<std::tuple<int, int>>& strips) {
   const int32_t begin = strips ? std::get<0>(*strips) : 0, end = strips ? std::get<1>(*strips) : w.strips();
   require(0 <= begin && begin <= end && end <= w.strips(), "strips: out of range");
@@ -164,8 +171,12 @@ Out<float, 2> linear(const BoundMatrix& w, In<float, 2> x, std::optional<In<floa
   Out<float, 2> out = copy_or_zero(x.shape(0), static_cast<size_t>(m.rows), add);
   nb::gil_scoped_release release;
   const Activations a(kernels, x.data(), rows, m.cols);
-  kernels.linear(m, a.input, 0, static_cast<int32_t>(rows), range.first, range.second, out.data(), m.rows,
-                 bias ? bias->data() : nullptr, scale, add.has_value());
+  const auto panel = std::make_unique<Panel>();
+  blocks(0, static_cast<int32_t>(rows), block_rows(m), [&](int32_t row, int32_t count) {
+    kernels.prepare(m, a.input, row, count, panel.get());
+    kernels.linear(m, *panel, range.first, range.second, out.data() + int64_t{row} * m.rows, m.rows,
+                   bias ? bias->data() : nullptr, scale, add.has_value());
+  });
   return out;
 }
 
@@ -180,7 +191,14 @@ Out<float, 2> gated(const BoundMatrix& gate, const BoundMatrix& up, In<float, 2>
   Out<float, 2> out = copy_or_zero(x.shape(0), static_cast<size_t>(g.rows), std::nullopt);
   nb::gil_scoped_release release;
   const Activations a(kernels, x.data(), rows, g.cols);
-  kernels.gated(g, up.matrix, a.input, 0, static_cast<int32_t>(rows), range.first, range.second, out.data(), g.rows);
+  const auto panels = std::make_unique<Panel[]>(2);
+  blocks(0, static_cast<int32_t>(rows), std::min(block_rows(g), block_rows(up.matrix)),
+         [&](int32_t row, int32_t count) {
+           kernels.prepare(g, a.input, row, count, &panels[0]);
+           kernels.prepare(up.matrix, a.input, row, count, &panels[1]);
+           kernels.gated(g, up.matrix, panels[0], panels[1], range.first, range.second,
+                         out.data() + int64_t{row} * g.rows, g.rows);
+         });
   return out;
 }
 
@@ -214,22 +232,30 @@ std::vector<double> time_linear(const std::vector<const BoundMatrix*>& matrices,
   for (const BoundMatrix* w : matrices) inputs.try_emplace(w->matrix.cols, kernels, x.get(), rows, w->matrix.cols);
 
   std::vector<double> seconds;
+  const auto panels = std::make_unique<Panel[]>(static_cast<size_t>(threads));
   Pool pool(threads);
   for (int i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     pool.run([&](int worker, Pool& workers) {
+      Panel* panel = &panels[static_cast<size_t>(worker)];
       for (const BoundMatrix* bound : matrices) {
         const Matrix& w = bound->matrix;
         const Input& in = inputs.find(w.cols)->second.input;
         if (rows <= kTile) {
           int64_t begin, end;
           workers.share(w.strips(), worker, &begin, &end);
-          kernels.linear(w, in, 0, rows, static_cast<int32_t>(begin), static_cast<int32_t>(end), out.get(), w.rows,
-                         nullptr, 1.0f, false);
+          blocks(0, rows, block_rows(w), [&](int32_t row, int32_t count) {
+            kernels.prepare(w, in, row, count, panel);
+            kernels.linear(w, *panel, static_cast<int32_t>(begin), static_cast<int32_t>(end),
+                           out.get() + int64_t{row} * w.rows, w.rows, nullptr, 1.0f, false);
+          });
         } else {
           for (int row; (row = static_cast<int>(workers.claim(kTile))) < rows;)
-            kernels.linear(w, in, row, std::min(row + kTile, rows), 0, w.strips(), out.get(), w.rows, nullptr, 1.0f,
-                           false);
+            blocks(row, std::min(row + kTile, rows), block_rows(w), [&](int32_t first, int32_t count) {
+              kernels.prepare(w, in, first, count, panel);
+              kernels.linear(w, *panel, 0, w.strips(), out.get() + int64_t{first} * w.rows, w.rows, nullptr, 1.0f,
+                             false);
+            });
         }
         workers.barrier();
       }

@@ -9,6 +9,8 @@ namespace {
 
 #include "attention.inc"
 #include "elementwise.inc"
+#include "dots.inc"
+#include "quantize.inc"
 #include "linear.inc"
 #include "sampling.inc"
 
@@ -16,8 +18,8 @@ namespace {
 
 const Kernels& kernels_avx2() {
   static constexpr Kernels table = {
-      "avx2",   quantize,  linear,          gated,  dequantize_row, rms_norm,     rope,
-      kv_write, attention, attention_merge, choose, score,          random_words,
+      "avx2", quantize, prepare,   linear,          gated,  dequantize_row, rms_norm,
+      rope,   kv_write, attention, attention_merge, choose, score,          random_words,
   };
   return table;
 }

@@ -17,6 +17,7 @@ inline constexpr char kKernelVersion[] = "2";
 inline constexpr int kStrip = 16;        // output rows that are packed together
 inline constexpr int kGroup = 32;        // weights (and activations) that share a scale
 inline constexpr int kBlockTokens = 16;  // tokens in a KV block
+inline constexpr int kBlockRows = 32;    // rows of activations that meet a strip's weights together, at most
 inline constexpr int kSegment = 256;     // attention is summed over segments of this many positions, from 0
 
 // w = s·(q − zero_point) + m, with q unsigned; or plain floats.
@@ -51,6 +52,32 @@ struct Input {
   const int8_t* outlier = nullptr;  // [rows][cols/32]  its place in the group, 0 … 31; −1: none
   int32_t cols = 0;
 };
+
+// Some rows of activations, regrouped for the integer matrices of one kind (container and zero point): what a worker
+// prepares once for all the strips that it multiplies.
+inline constexpr int kPanelBytes = 256 * 1024;  // of int8; wider inputs have fewer rows in a block
+struct Outlier {
+  int32_t column;
+  int32_t row;  // of the panel
+  float x;
+};
+struct Panel {
+  const float* x = nullptr;  // [rows][cols]
+  int32_t rows = 0;
+  int32_t cols = 0;
+  int32_t outliers = 0;
+  alignas(64) int8_t q[kPanelBytes];  // the other arrays: see dots.inc
+  alignas(64) float scale[kPanelBytes / kGroup];
+  alignas(64) float shift[kPanelBytes / kGroup];
+  alignas(64) int32_t offset[kPanelBytes / kGroup];
+  Outlier outlier[kPanelBytes / kGroup];  // columns ascending
+};
+
+// How many rows a panel takes for products with w. AVX2 keeps activations for 8-bit weights in two parts.
+inline int32_t block_rows(const Matrix& w) {
+  const int32_t fit = kPanelBytes / (w.cols * (w.container == Container::U8 ? 2 : 1));
+  return fit < kBlockRows ? (fit > 1 ? fit : 1) : kBlockRows;
+}
 
 // KV memory of one group of layers. A block is contiguous over layers: [block][layer][K | V].
 // K of a (block, layer): [kv_head][head_dim][16 tokens]; V: [kv_head][16 tokens][head_dim].
@@ -116,12 +143,14 @@ struct Kernels {
   const char* isa;
 
   void (*quantize)(const float* x, int32_t cols, int8_t* q, float* scale, int32_t* sum, int8_t* outlier);  // one row
-  // out[r][o] = scale·(W·x_r + bias)[o]  or, with add, out[r][o] += that; for rows [row_begin, row_end) of `in`
-  // and `out` and the outputs of strips [strip_begin, strip_end). Padded rows are never written.
-  void (*linear)(const Matrix& w, const Input& in, int32_t row_begin, int32_t row_end, int32_t strip_begin,
-                 int32_t strip_end, float* out, int64_t ldo, const float* bias, float scale, bool add);
-  // out[r][o] = silu(gate·x_r)[o] · (up·x_r)[o]; gate and up may differ in container.
-  void (*gated)(const Matrix& gate, const Matrix& up, const Input& in, int32_t row_begin, int32_t row_end,
+  // Rows [row_begin, row_begin + rows) of `in`, rows ≤ block_rows(w), for products with matrices like w.
+  void (*prepare)(const Matrix& w, const Input& in, int32_t row_begin, int32_t rows, Panel* panel);
+  // out[r][o] = scale·(W·x_r + bias)[o]  or, with add, out[r][o] += that; for the panel's rows (out: of its first)
+  // and the outputs of strips [strip_begin, strip_end). Padded rows are never written.
+  void (*linear)(const Matrix& w, const Panel& panel, int32_t strip_begin, int32_t strip_end, float* out, int64_t ldo,
+                 const float* bias, float scale, bool add);
+  // out[r][o] = silu(gate·x_r)[o] · (up·x_r)[o]; gate and up may differ in kind.
+  void (*gated)(const Matrix& gate, const Matrix& up, const Panel& gate_panel, const Panel& up_panel,
                 int32_t strip_begin, int32_t strip_end, float* out, int64_t ldo);
   void (*dequantize_row)(const Matrix& w, int32_t row, float scale, float* out);  // out[cols] = scale·W[row]
 

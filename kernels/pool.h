@@ -71,6 +71,30 @@ class Pool {
   std::vector<std::thread> workers_;
 };
 
+// One worker's view of what it claims while several operations follow one another without a barrier: each has items
+// 0, 1, …, and a number claimed beyond the last of one counts for the next.
+class Claims {
+ public:
+  explicit Claims(Pool& pool) : pool_(pool) {}
+  // An item of the current operation, or −1 when all of its `items` have been taken; then the next one is current.
+  int32_t take(int32_t items) {
+    if (held_ < 0) held_ = pool_.claim();
+    const int64_t item = held_ - base_;
+    if (item >= items) {
+      base_ += items;
+      return -1;
+    }
+    held_ = -1;
+    return static_cast<int32_t>(item);
+  }
+  void restart() { held_ = -1, base_ = 0; }  // after a barrier
+
+ private:
+  Pool& pool_;
+  int64_t held_ = -1;  // claimed and not yet taken
+  int64_t base_ = 0;   // items of the operations before
+};
+
 // How many threads may run at once: the processors this process is bound to, limited by the quota of its control
 // groups (version 1 or 2; a part of a processor counts as one). At least 1. `root`: where /proc and /sys are.
 int default_threads(const std::string& root = "/");

@@ -18,9 +18,15 @@ constexpr int32_t kHeadRows = 32;  // whose logits are in memory at once
 constexpr int32_t kOwnRows = std::max({kFewRows, kTileRows, kHeadRows});
 constexpr int32_t kAttentionRows = 96;  // query tokens × heads of an item of a prompt; what attention.inc takes at once
 constexpr int32_t kMostTop = 1024;      // log-probabilities of one position
+constexpr int32_t kPieces = 6;          // of a matrix, per worker: few enough that claiming them costs nothing
 constexpr size_t kHugePage = size_t{2} << 20;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+// Whether one panel serves both.
+bool alike(const Matrix& a, const Matrix& b) {
+  return a.container == b.container && a.zero_point == b.zero_point && a.cols == b.cols;
+}
 
 int32_t share(int32_t all, int worker, int workers) {
   return static_cast<int32_t>(static_cast<int64_t>(all) * worker / workers);
@@ -238,6 +244,7 @@ void Runtime::allocate(Arena& arena) {
   for (Worker& own : workers_) {
     for (Buffer b : {Buffer::H, Buffer::K, Buffer::V, Buffer::G})
       own.own[b] = arena.area(kOwnRows, sizes_.width(b), quantized_[static_cast<int>(b)]);
+    for (Panel*& panel : own.panels) panel = arena.take<Panel>(1);
     own.rotated = arena.take<float>(sizes_.width(Buffer::Q));
     own.pieces = arena.take<float>(int64_t{max_segments_} * (sizes_.head_dim + 2));
     own.work = arena.take<float>(sizes_.vocab);
@@ -504,6 +511,7 @@ void Runtime::reach(int32_t layer) {
 
 void Runtime::run_strips(int worker) {
   Worker& own = workers_[static_cast<size_t>(worker)];
+  Claims claims(pool_);
   View view = shared_;
   view[Buffer::H] = own.own[Buffer::H];
   Lap lap(*this, worker);
@@ -511,6 +519,7 @@ void Runtime::run_strips(int worker) {
     const Op& op = body_[i];
     if (barrier_before_[i]) {
       wait(worker);
+      claims.restart();
       lap(kWait);
     }
     switch (op.kind) {
@@ -528,11 +537,11 @@ void Runtime::run_strips(int worker) {
         break;
       case OpKind::Linear:
       case OpKind::Gated:
-        multiply(op, view, tokens_, worker, threads_);
+        multiply(op, view, tokens_, own, &claims);
         lap(op.kind == OpKind::Gated ? kGated : op.source == Buffer::H ? kQkv : op.source == Buffer::A ? kOut : kDown);
         break;
       case OpKind::Attention:
-        attend(op, worker, true);
+        attend(op, own, claims, true);
         lap(kAttention);
         break;
     }
@@ -549,12 +558,13 @@ void Runtime::run_rows(int worker) {
       const int64_t first = pool_.claim(tile_rows_);
       if (first >= tokens_) break;
       run_tile(begin, end, static_cast<int32_t>(first), std::min(tile_rows_, tokens_ - static_cast<int32_t>(first)),
-               worker, lap);
+               workers_[static_cast<size_t>(worker)], lap);
     }
     if (end == body_.size()) return;
     wait(worker);
     lap(kWait);
-    attend(body_[end], worker, false);
+    Claims claims(pool_);
+    attend(body_[end], workers_[static_cast<size_t>(worker)], claims, false);
     lap(kAttention);
     wait(worker);
     lap(kWait);
@@ -563,8 +573,8 @@ void Runtime::run_rows(int worker) {
 }
 
 // Operations [begin, end), and the writing of k and v for the attention at `end`, for some tokens.
-void Runtime::run_tile(size_t begin, size_t end, int32_t first, int32_t count, int worker, Lap& lap) {
-  View view = workers_[static_cast<size_t>(worker)].own;
+void Runtime::run_tile(size_t begin, size_t end, int32_t first, int32_t count, Worker& own, Lap& lap) {
+  View view = own.own;
   for (Buffer b : {Buffer::X, Buffer::Q, Buffer::A}) view[b] = shared_[b].from(first);
   for (size_t i = begin; i < end; ++i) {
     const Op& op = body_[i];
@@ -580,7 +590,7 @@ void Runtime::run_tile(size_t begin, size_t end, int32_t first, int32_t count, i
         break;
       case OpKind::Linear:
       case OpKind::Gated:
-        multiply(op, view, count, 0, 1);
+        multiply(op, view, count, own, nullptr);
         lap(op.kind == OpKind::Gated ? kGated : op.source == Buffer::H ? kQkv : op.source == Buffer::A ? kOut : kDown);
         break;
       case OpKind::Attention: break;
@@ -614,30 +624,41 @@ void Runtime::quantize(const Area& area, int64_t row, int32_t begin, int32_t end
                     area.scale + group, area.sum + group, area.outlier + group);
 }
 
-// One worker's share of a Linear or Gated, for rows 0 … of the view. Shares are pairs of strips, so that what a
-// worker wrote of g is whole groups, which it quantises at once.
-void Runtime::multiply(const Op& op, const View& view, int32_t rows, int worker, int workers) const {
-  const Area& source = view[op.source];
-  const Input in = source.input();
-  const size_t parts = op.kind == OpKind::Gated ? 1 : op.parts.size();
-  int32_t all = 0;
-  for (size_t i = 0; i < parts; ++i) all += ceil_div(op.parts[i].w.strips(), 2);
-  int32_t begin = share(all, worker, workers), end = share(all, worker + 1, workers);
-  for (size_t i = 0; i < parts; ++i) {
-    const Part& part = op.parts[i];
-    const int32_t pairs = ceil_div(part.w.strips(), 2);
-    const int32_t low = 2 * std::max(begin, 0), high = std::min(2 * std::min(end, pairs), part.w.strips());
-    begin -= pairs;
-    end -= pairs;
-    if (low >= high) continue;
-    const Area& out = view[part.target];
-    if (op.kind == OpKind::Linear) {
-      kernels_.linear(part.w, in, 0, rows, low, high, out.f32, out.width, part.bias, op.scale, op.add);
-      continue;
+// A Linear or Gated for rows 0 … of the view: all of it, or with `claims` what this worker gets of it. Its pieces are
+// pairs of strips, so that what a worker wrote of g is whole groups, which it quantises at once.
+void Runtime::multiply(const Op& op, const View& view, int32_t rows, Worker& own, Claims* claims) const {
+  const Input in = view[op.source].input();
+  const bool pair = op.kind == OpKind::Gated;
+  int32_t most = kBlockRows, pairs = 0;
+  for (const Part& part : op.parts) {
+    most = std::min(most, block_rows(part.w));
+    pairs += ceil_div(part.w.strips(), 2);
+  }
+  const int32_t piece = claims ? std::max(1, (pair ? pairs / 2 : pairs) / (kPieces * threads_)) : pairs;
+  const int32_t blocks = ceil_div(rows, most), block = ceil_div(rows, blocks);
+  for (int32_t row = 0; row < rows; row += block) {
+    const int32_t count = std::min(block, rows - row);
+    const Matrix* prepared = nullptr;
+    for (size_t i = 0; i < (pair ? 1 : op.parts.size()); ++i) {
+      const Part& part = op.parts[i];
+      const int32_t pieces = ceil_div(ceil_div(part.w.strips(), 2), piece);
+      const Area out = view[part.target].from(row);
+      for (int32_t at = 0; claims ? (at = claims->take(pieces)) >= 0 : at < pieces; ++at) {
+        const int32_t low = 2 * piece * at, high = std::min(low + 2 * piece, part.w.strips());
+        if (!prepared || !alike(*prepared, part.w)) kernels_.prepare(part.w, in, row, count, own.panels[0]);
+        if (!pair) {
+          kernels_.linear(part.w, *own.panels[0], low, high, out.f32, out.width, part.bias, op.scale, op.add);
+        } else {
+          const Matrix& up = op.parts[1].w;
+          const bool one = alike(part.w, up);
+          if (!prepared && !one) kernels_.prepare(up, in, row, count, own.panels[1]);
+          kernels_.gated(part.w, up, *own.panels[0], *own.panels[one ? 0 : 1], low, high, out.f32, out.width);
+          if (out.q)
+            for (int32_t r = 0; r < count; ++r) quantize(out, r, low * kStrip, std::min(high * kStrip, out.width));
+        }
+        prepared = &part.w;
+      }
     }
-    kernels_.gated(part.w, op.parts[1].w, in, 0, rows, low, high, out.f32, out.width);
-    if (out.q)
-      for (int32_t r = 0; r < rows; ++r) quantize(out, r, low * kStrip, std::min(high * kStrip, out.width));
   }
 }
 
@@ -658,9 +679,9 @@ void Runtime::store(const Op& op, int32_t token, int32_t head_begin, int32_t hea
                     v + skip);
 }
 
-void Runtime::attend(const Op& op, int worker, bool fused) {
-  for (size_t i; (i = static_cast<size_t>(pool_.claim())) < items_.size();)
-    attend_item(op, items_[i], workers_[static_cast<size_t>(worker)], fused);
+void Runtime::attend(const Op& op, Worker& own, Claims& claims, bool fused) {
+  const int32_t items = static_cast<int32_t>(items_.size());
+  for (int32_t i; (i = claims.take(items)) >= 0;) attend_item(op, items_[static_cast<size_t>(i)], own, fused);
 }
 
 // `fused`: q and k are not rotated yet, and k and v not written. Of a divided head, every part rotates its own copy
@@ -741,18 +762,19 @@ void Runtime::sample(const int32_t* const* masks) {
 
 void Runtime::choose(int worker) {
   Worker& own = workers_[static_cast<size_t>(worker)];
-  const Area& h = own.own[Buffer::H];
-  const Matrix& w = head_.parts[0].w;
-  const Input in = h.input();
+  View view = own.own;
+  const Area& h = view[Buffer::H];
+  view[Buffer::X].f32 = logits_;  // what the head writes
+  view[Buffer::X].width = sizes_.vocab;
   const int32_t samples = static_cast<int32_t>(samples_.size());
   Lap lap(*this, worker);
   for (int32_t first = 0; first < samples; first += kHeadRows) {
     const int32_t rows = std::min(kHeadRows, samples - first);
+    Claims claims(pool_);
     for (int32_t r = 0; r < rows; ++r)
       norm(final_norm_,
            shared_[Buffer::X].f32 + int64_t{sample_tokens_[static_cast<size_t>(first + r)]} * sizes_.hidden, h, r);
-    kernels_.linear(w, in, 0, rows, share(w.strips(), worker, threads_), share(w.strips(), worker + 1, threads_),
-                    logits_, sizes_.vocab, nullptr, head_.scale, false);
+    multiply(head_, view, rows, own, &claims);
     lap(kHead);
     pool_.barrier();
     lap(kWait);

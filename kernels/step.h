@@ -2,8 +2,8 @@
 // with the functions of one instruction set, inside one run of the pool. Knows no Python and no policy.
 //
 // A step runs in one of two ways, with equal bits:
-//   few rows   every weight is read once: the strips of each matrix are divided among the workers, and norms are
-//              computed by each worker for itself. Five barriers a layer (tests count them).
+//   few rows   every weight is read once: workers claim pieces of each matrix (so that a disturbed one gets fewer),
+//              and norms are computed by each worker for itself. Five barriers a layer (tests count them).
 //   many rows  workers claim tiles of rows and carry them through everything that lies between two attentions,
 //              in memory of their own. Two barriers a layer.
 #pragma once
@@ -108,6 +108,7 @@ class Runtime {
   };
   struct Worker {
     View own;                   // h, and k, v, g of a tile
+    Panel* panels[2] = {};      // the second for an up of another kind than its gate
     float* rotated = nullptr;   // one row of q
     float* pieces = nullptr;    // [segments][head_dim + 2]
     float* work = nullptr;      // [vocab]
@@ -143,14 +144,14 @@ class Runtime {
 
   void run_strips(int worker);
   void run_rows(int worker);
-  void run_tile(size_t begin, size_t end, int32_t first, int32_t count, int worker, Lap& lap);
+  void run_tile(size_t begin, size_t end, int32_t first, int32_t count, Worker& own, Lap& lap);
   void embed(const Op& op, const View& view, int32_t first, int32_t row, int32_t rows) const;
   void norm(const Op& op, const float* x, const Area& h, int64_t row) const;
   void quantize(const Area& area, int64_t row, int32_t begin, int32_t end) const;
-  void multiply(const Op& op, const View& view, int32_t rows, int worker, int workers) const;
+  void multiply(const Op& op, const View& view, int32_t rows, Worker& own, Claims* claims) const;
   void rotate(float* x, int32_t heads, int32_t token) const;
   void store(const Op& op, int32_t token, int32_t head_begin, int32_t head_end, float* k, const float* v) const;
-  void attend(const Op& op, int worker, bool fused);
+  void attend(const Op& op, Worker& own, Claims& claims, bool fused);
   void attend_item(const Op& op, const Item& item, Worker& own, bool fused);
   void join(const Item& item, Worker& own) const;
   void choose(int worker);
