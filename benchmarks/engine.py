@@ -3,7 +3,8 @@
     python benchmarks/engine.py [--model smollm2] [--threads N] [--repeats 3]
 
 Everything runs through the real engine (scheduler, plans, native backend) in this process. Compare figures of one run
-only: machines are noisy, and the limits in the last rows were measured in the same minute.
+only: machines are noisy, and the limits in the last rows were measured in the same minute: what the weights' bytes or
+the products alone would take at the rate at which this machine reads memory, or multiplies registers.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +23,7 @@ from octavo.backends.native import load_kernels
 from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
 from octavo.engine.engine import Engine
-from octavo.models.store import open_model
+from octavo.models.store import StoredModel, open_model
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Add
 
@@ -33,8 +32,8 @@ STREAMS = (1, 4, 8, 16, 32, 64)
 CONTEXT = 128
 """Tokens before the decoded ones."""
 DECODED = 64
-READ_BYTES = 96 << 20
-"""About what a decode step of the default model reads."""
+CHUNK = 512
+"""Prompt tokens of the row whose limit is given."""
 
 
 def add(name: str, tokens: int, outputs: int, vocabulary: int) -> Add:
@@ -53,16 +52,23 @@ def prefill(engine: Engine, tokens: int, vocabulary: int) -> float:
 
 
 def decode(engine: Engine, streams: int, vocabulary: int) -> float:
-    """Output tokens per second of `streams` sequences that all decode."""
-    for number in range(streams):
-        engine.add(add(f"d{number}", CONTEXT, DECODED + 1, vocabulary))
-    chosen = 0
-    while chosen < streams:  # until each has its first token
-        chosen += sum(len(item.samples) for item in engine.step().items)
-    began, before = time.perf_counter(), chosen
+    """Output tokens per second of `streams` sequences, over DECODED steps in which all decode and nothing else."""
+    names = [f"d{number}" for number in range(streams)]
+    for name in names:  # the first ones decode while the last ones' prompts are still read
+        engine.add(add(name, CONTEXT, DECODED + streams + 2, vocabulary))
+    steps, seconds, together = 0, 0.0, False
+    while steps < DECODED:
+        began = time.perf_counter()
+        outputs = engine.step()
+        taken = time.perf_counter() - began
+        if together:
+            steps, seconds = steps + 1, seconds + taken
+        together = sum(len(item.samples) for item in outputs.items) == streams
+    for name in names:
+        engine.abort(name)
     while not engine.idle:
-        chosen += sum(len(item.samples) for item in engine.step().items)
-    return (chosen - before) / (time.perf_counter() - began)
+        engine.step()
+    return streams * steps / seconds
 
 
 def best(repeats: int, measure: Callable[[], float]) -> tuple[float, float]:
@@ -71,21 +77,22 @@ def best(repeats: int, measure: Callable[[], float]) -> tuple[float, float]:
     return max(runs), statistics.median(runs)
 
 
-def read_bandwidth(threads: int) -> float:
-    """Bytes per second that `threads` read from memory together, each its part of READ_BYTES."""
-    parts = np.array_split(np.ones(READ_BYTES // 8, np.uint64), threads)
+def products(model: StoredModel, isa: str) -> tuple[float, float]:
+    """Products of 4-bit weights a token costs: in the layers, and in the output matrix that only samples need.
 
-    def read(part: np.ndarray) -> None:
-        for _ in range(8):
-            part.max()
-
-    workers = [Thread(target=read, args=(part,)) for part in parts]
-    began = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return 8 * READ_BYTES / (time.perf_counter() - began)
+    Without VNNI the kernels multiply an 8-bit weight as two of four bits.
+    """
+    double = isa == "avx2"
+    layers = head = 0
+    for tensor in model.tensors.values():
+        if tensor.kind == "vector":
+            continue
+        cost = tensor.rows * tensor.cols * (2 if double and tensor.container == "u8" else 1)
+        if tensor.rows == model.spec.vocab_size:
+            head = cost
+        else:
+            layers += cost
+    return layers, head
 
 
 def processor() -> str:
@@ -107,7 +114,8 @@ def main() -> None:
     )
     engine = build_engine(config)
     vocabulary, threads = model.spec.vocab_size, engine.info.threads
-    title = f"{model.spec.name}, {processor()}, {load_kernels().isa()}, {threads} threads"
+    kernels = load_kernels()
+    title = f"{model.spec.name}, {processor()}, {kernels.isa()}, {threads} threads"
     table = Table("work", "best, tokens/s", "median, tokens/s", title=title)
     prefill(engine, 512, vocabulary)  # touches weights and memory once
     for tokens in PREFILL:
@@ -115,17 +123,28 @@ def main() -> None:
         table.add_row(f"prefill of {tokens}", f"{fast:.0f}", f"{usual:.0f}")
     for streams in STREAMS:
         fast, usual = best(arguments.repeats, lambda n=streams: decode(engine, n, vocabulary))  # type: ignore[misc]
-        table.add_row(f"{streams} streams, {CONTEXT} tokens before", f"{fast:.0f}", f"{usual:.0f}")
+        table.add_row(f"{streams} streams, {CONTEXT} tokens each", f"{fast:.0f}", f"{usual:.0f}")
     engine.close()
-    weights = model.weights().nbytes
+    weights = model.weights()
+    layers, head = products(model, kernels.isa())
     table.add_section()
-    for count in (1, threads):
-        fast, usual = best(arguments.repeats, lambda n=count: read_bandwidth(n))  # type: ignore[misc]
-        table.add_row(
-            f"limit of one stream: {weights / 1e6:.0f} MB of weights a token, read by {count} threads",
-            f"{fast / weights:.0f} ({fast / 1e9:.1f} GB/s)",
-            f"{usual / weights:.0f} ({usual / 1e9:.1f} GB/s)",
-        )
+
+    def limit(work: str, best: float, usual: float, unit: str, token: float) -> None:
+        """A row; the machine does `best` and `usual` of `unit` per second, of which a token takes `token`."""
+        rates = [f"{rate / token:.0f} ({rate / 1e9:.1f} G{unit}/s)" for rate in (best, usual)]
+        table.add_row(work, *rates)
+
+    for count in sorted({1, threads}):
+        seconds = kernels.ops.time_read(weights, threads=count, repeats=5 * arguments.repeats)
+        rates = [weights.nbytes / each for each in seconds]
+        what = f"limit of one stream: {weights.nbytes / 1e6:.0f} MB a token, read by {count} threads"
+        limit(what, max(rates), statistics.median(rates), "B", weights.nbytes)
+    rates = kernels.ops.time_products(threads=threads, repeats=20 * arguments.repeats)
+    for what, token in (
+        (f"limit of a prefill of {CHUNK}: {layers / 1e6:.0f} M products a token", layers + head / CHUNK),
+        (f"limit of many streams: {(layers + head) / 1e6:.0f} M products a token", layers + head),
+    ):
+        limit(what, max(rates), statistics.median(rates), "products", token)
     Console().print(table)
 
 

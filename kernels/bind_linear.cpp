@@ -265,6 +265,22 @@ std::vector<double> time_linear(const std::vector<const BoundMatrix*>& matrices,
   return seconds;
 }
 
+// Products per second of each repetition, all threads together, with nothing read but registers.
+std::vector<double> time_products(int threads, int repeats, const std::string& isa) {
+  require(threads >= 1 && repeats >= 1, "threads, repeats: must be at least 1");
+  const Kernels& kernels = table(isa);
+  nb::gil_scoped_release release;
+  std::vector<double> rates;
+  Pool pool(threads);
+  for (int i = 0; i < repeats; ++i) {
+    std::atomic<int64_t> products{0};
+    const auto start = std::chrono::steady_clock::now();
+    pool.run([&](int, Pool&) { products += kernels.multiply_only(1 << 17); });
+    rates.push_back(static_cast<double>(products) / seconds_since(start));
+  }
+  return rates;
+}
+
 // Seconds of each repetition of reading all bytes once, evenly divided among the threads.
 std::vector<double> time_read(In<uint8_t, 1> bytes, int threads, int repeats) {
   require(threads >= 1 && repeats >= 1, "threads, repeats: must be at least 1");
@@ -343,6 +359,8 @@ void bind_linear(nb::module_& m) {
           "scale · W[row].");
   ops.def("time_linear", &time_linear, "matrices"_a, "rows"_a, nb::kw_only(), "threads"_a, "repeats"_a, "isa"_a = "",
           "Seconds of each repetition of all products, one after the other.");
+  ops.def("time_products", &time_products, nb::kw_only(), "threads"_a, "repeats"_a, "isa"_a = "",
+          "4-bit products per second of each repetition, from registers: what no kernel can exceed.");
   ops.def("time_read", &time_read, "data"_a.noconvert(), nb::kw_only(), "threads"_a, "repeats"_a,
           "Seconds of each repetition of reading all bytes.");
   ops.def("drill", &drill, "threads"_a, "phases"_a, "items"_a, "runs"_a,

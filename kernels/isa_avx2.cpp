@@ -18,8 +18,8 @@ namespace {
 
 const Kernels& kernels_avx2() {
   static constexpr Kernels table = {
-      "avx2", quantize, prepare,   linear,          gated,  dequantize_row, rms_norm,
-      rope,   kv_write, attention, attention_merge, choose, score,          random_words,
+      "avx2", quantize, prepare,   linear,          gated,  multiply_only, dequantize_row, rms_norm,
+      rope,   kv_write, attention, attention_merge, choose, score,         random_words,
   };
   return table;
 }

@@ -18,8 +18,8 @@ namespace {
 
 const Kernels& kernels_scalar() {
   static constexpr Kernels table = {
-      "scalar", quantize, prepare,   linear,          gated,  dequantize_row, rms_norm,
-      rope,     kv_write, attention, attention_merge, choose, score,          random_words,
+      "scalar", quantize, prepare,   linear,          gated,  multiply_only, dequantize_row, rms_norm,
+      rope,     kv_write, attention, attention_merge, choose, score,         random_words,
   };
   return table;
 }

@@ -152,6 +152,7 @@ struct Kernels {
   // out[r][o] = silu(gate·x_r)[o] · (up·x_r)[o]; gate and up may differ in kind.
   void (*gated)(const Matrix& gate, const Matrix& up, const Panel& gate_panel, const Panel& up_panel,
                 int32_t strip_begin, int32_t strip_end, float* out, int64_t ldo);
+  int64_t (*multiply_only)(int64_t rounds);                                       // for benchmarks: see dots.inc
   void (*dequantize_row)(const Matrix& w, int32_t row, float scale, float* out);  // out[cols] = scale·W[row]
 
   void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int32_t cols, float* out);
