@@ -55,7 +55,8 @@ class Server:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         try:
             headers = {"Content-Type": "application/json"}
-            connection.request(method, path, body and msgspec.json.encode(body), headers)
+            data = None if body is None else msgspec.json.encode(body)
+            connection.request(method, path, data, headers)
             response = connection.getresponse()
             return response.status, response.read()
         finally:
