@@ -1,6 +1,6 @@
 """How fast the engine steps on this machine: prompts, one stream, many streams, with the machine's limits beside them.
 
-    python benchmarks/engine.py [--model smollm2] [--threads N] [--repeats 3]
+    python benchmarks/engine.py [--model smollm2] [--threads N] [--weights copy|map] [--repeats 3]
 
 Everything runs through the real engine (scheduler, plans, native backend) in this process. Compare figures of one run
 only: machines are noisy, and the limits in the last rows were measured in the same minute: what the weights' bytes or
@@ -106,11 +106,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="alias, path or hf: reference")
     parser.add_argument("--threads", type=int, help="worker threads (default: all cores)")
+    parser.add_argument("--weights", default="auto", choices=("auto", "copy", "map"), help="where they lie")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each row")
     arguments = parser.parse_args()
     model = open_model(arguments.model)
     config = EngineConfig(
-        model_dir=str(model.dir), num_blocks=2000, max_model_len=4096, threads=arguments.threads
+        model_dir=str(model.dir),
+        num_blocks=2000,
+        max_model_len=4096,
+        threads=arguments.threads,
+        weights=arguments.weights,
     )
     engine = build_engine(config)
     vocabulary, threads = model.spec.vocab_size, engine.info.threads

@@ -34,6 +34,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The budget: tokens that one step may compute. Small steps, smooth streams; large ones, fast prompts."""
     threads: int | None = None
     """Worker threads; the default is the number of cores this process may use."""
+    weights: Literal["auto", "copy", "map"] = "auto"
+    """Where weights lie: `map` their file, or `copy` it into huge pages; `auto` copies up to a quarter of free RAM."""
     depth: int = 0
     """Steps in flight beside the one being collected."""
     step_log: str | None = None

@@ -506,3 +506,17 @@ def test_a_large_and_mixed_batch_equals_its_parts(make: MakeBackend, tiny_model_
     singles = [run(backend, [ask], seed=9)[0] for ask in asks]
     for chunk in (5, 64):
         assert run(backend, asks, chunk=chunk, seed=chunk) == singles
+
+
+# Where the weights lie
+
+
+def test_copied_weights_give_equal_bits_and_no_mapping(make: MakeBackend, tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "tiny.gguf", seed=5)
+    told = []
+    for copied in (True, False):
+        backend = make("native", path, copy_weights=copied, threads=2)
+        told.append(run(backend, [Ask(prompt(40), 8, rule, prompt_top=2) for rule in (GREEDY, SEEDED)]))
+        folder = open_model(path).dir.name
+        assert (f"{folder}/weights.bin" in Path("/proc/self/maps").read_text()) is not copied
+    assert told[0] == told[1]

@@ -8,7 +8,7 @@ import pytest
 
 from octavo.config import EngineConfig
 from octavo.errors import SettingsError
-from octavo.memory.sizing import available_memory_bytes, block_bytes, limits_for
+from octavo.memory.sizing import available_memory_bytes, block_bytes, copies_weights, limits_for
 from octavo.models.program import Program
 from octavo.models.spec import KVGroup, ModelSpec, Rope
 
@@ -79,3 +79,29 @@ def test_available_memory_is_the_smaller_of_machine_and_cgroup(tmp_path: Path) -
     assert available_memory_bytes(tmp_path) == 8000 * 1024
     (group / "memory.max").write_text("500000\n")
     assert available_memory_bytes(tmp_path) == 499000
+    (group / "memory.stat").write_text("anon 100\ninactive_file 600\n")  # files that can be dropped
+    assert available_memory_bytes(tmp_path) == 499600
+    (group / "memory.stat").write_text("inactive_file 5000\n")  # read a moment later than the usage
+    assert available_memory_bytes(tmp_path) == 500000
+
+
+@pytest.mark.parametrize(
+    ("modes", "available", "copied"),
+    [
+        ("always [madvise] never", 400, True),
+        ("[always] madvise never", 400, True),
+        ("always madvise [never]", 400, False),
+        ("always [madvise] never", 399, False),
+        (None, 400, False),
+    ],
+)
+def test_weights_are_copied_where_huge_pages_are_and_memory_is_plenty(
+    tmp_path: Path, modes: str | None, available: int, copied: bool
+) -> None:
+    folder = tmp_path / "sys/kernel/mm/transparent_hugepage"
+    folder.mkdir(parents=True)
+    if modes is not None:
+        (folder / "enabled").write_text(f"{modes}\n")
+    assert copies_weights(config(), 100, available, tmp_path) is copied
+    assert copies_weights(config(weights="copy"), 100, available, tmp_path)
+    assert not copies_weights(config(weights="map"), 100, available, tmp_path)

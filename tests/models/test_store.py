@@ -61,7 +61,7 @@ def test_conversion(source: Path, cache: Path) -> None:
     assert model.tensors.keys() == file.tensors.keys()
     assert len(packer.packed) == 2 * 7 + 1
     weights = model.weights()
-    assert not weights.flags.writeable
+    assert weights.readonly
     end = 0
     for tensor in model.tensors.values():
         original = file.tensors[tensor.name]
@@ -80,6 +80,22 @@ def test_conversion(source: Path, cache: Path) -> None:
     assert all(0 < done <= total for done, total, _ in seen)
 
 
+def test_copied_weights_are_the_mapped_ones_and_in_memory_once(source: Path, cache: Path) -> None:
+    model = open_model(source, cache=cache, packer=RawPacker())
+    copied = model.weights(copied=True, threads=3)
+    assert copied.readonly
+    assert str(model.dir) not in Path("/proc/self/maps").read_text()
+    assert copied == model.weights()
+
+
+def test_weights_that_cannot_be_read_are_named(source: Path, cache: Path) -> None:
+    model = open_model(source, cache=cache, packer=RawPacker())
+    (model.dir / "weights.bin").unlink()
+    for copied in (False, True):
+        with pytest.raises(ModelError, match=r"weights\.bin"):
+            model.weights(copied=copied)
+
+
 @pytest.mark.parametrize("kind", ["F16", "BF16"])
 def test_vectors_become_float32(tmp_path: Path, cache: Path, kind: str) -> None:
     values = np.linspace(-3, 3, 128, dtype=np.float32)
@@ -95,7 +111,7 @@ def test_vectors_become_float32(tmp_path: Path, cache: Path, kind: str) -> None:
     path.write_bytes(data)
     model = open_model(path, cache=cache, packer=RawPacker())
     tensor = model.tensors["output_norm.weight"]
-    stored = model.weights()[tensor.offset : tensor.offset + tensor.nbytes].view(np.float32)
+    stored = np.frombuffer(model.weights(), np.uint8)[tensor.offset :][: tensor.nbytes].view(np.float32)
     np.testing.assert_array_equal(stored, dequantize(halves, ggml_type))
 
 
@@ -180,7 +196,7 @@ def test_an_older_format_is_told(source: Path, cache: Path) -> None:
     model = open_model(source, cache=cache, packed=False)
     path = model.dir / "store.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
-    with pytest.raises(ModelError, match="format 0, this version reads 1"):
+    with pytest.raises(ModelError, match="format 0, this version reads 2"):
         StoredModel.load(model.dir)
 
 

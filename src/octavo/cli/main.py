@@ -19,19 +19,21 @@ from octavo.cli.generate import generate
 from octavo.cli.pull import pull
 from octavo.cli.replay import replay
 from octavo.cli.serve import serve
+from octavo.cli.values import QuickCommand, QuickGroup
 from octavo.errors import ClientError, OctavoError
 
 __all__ = ["app", "run"]
 
 app = typer.Typer(
     name="octavo",
+    cls=QuickGroup,
     help="Serve large language models on your own machine.",
     rich_markup_mode=None,  # plain help can be searched and copied, and costs no import of rich
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (serve, chat, generate, pull, replay):
-    app.command()(command)
+    app.command(cls=QuickCommand)(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo
 from octavo.engine.steplog import StepLog
 from octavo.errors import SettingsError
-from octavo.memory.sizing import available_memory_bytes, block_bytes, limits_for
+from octavo.memory.sizing import available_memory_bytes, block_bytes, copies_weights, limits_for
 from octavo.models.store import StoredModel
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
 from octavo.timing.clock import WallClock
@@ -24,10 +24,11 @@ def build_engine(config: EngineConfig) -> Engine:
     model = StoredModel.load(Path(config.model_dir))
     spec = model.spec
     weights_bytes = sum(tensor.nbytes for tensor in model.tensors.values())
-    limits = limits_for(spec, config, max(available_memory_bytes() - weights_bytes, 0))
+    available = available_memory_bytes()  # before the weights: mapped or copied, they take the same
+    limits = limits_for(spec, config, max(available - weights_bytes, 0))
     if config.depth not in (0, 1) or (config.depth and config.backend == "native"):
         raise SettingsError(f"depth is {config.depth}; it is 0 on native, and 0 or 1 on reference.")
-    backend = _backend(model, limits, config)
+    backend = _backend(model, limits, config, copies_weights(config, weights_bytes, available))
     vocabulary = model.vocabulary()
     settings = SchedulerConfig(limits, len(spec.kv_groups), spec.eos_ids)
     scheduler = Scheduler(settings, vocabulary)
@@ -54,7 +55,7 @@ def build_engine(config: EngineConfig) -> Engine:
     return Engine(scheduler, backend, info, clock=WallClock(), depth=config.depth, log=log)
 
 
-def _backend(model: StoredModel, limits: Limits, config: EngineConfig) -> Backend:
+def _backend(model: StoredModel, limits: Limits, config: EngineConfig, copy_weights: bool) -> Backend:
     # Imported here: each brings its own heavy parts.
     if config.backend == "reference":
         from octavo.backends.reference import ReferenceBackend
@@ -62,4 +63,6 @@ def _backend(model: StoredModel, limits: Limits, config: EngineConfig) -> Backen
         return ReferenceBackend(model, limits, kv_dtype=config.kv_dtype, depth=config.depth)
     from octavo.backends.native import NativeBackend
 
-    return NativeBackend(model, limits, kv_dtype=config.kv_dtype, threads=config.threads)
+    return NativeBackend(
+        model, limits, kv_dtype=config.kv_dtype, threads=config.threads, copy_weights=copy_weights
+    )

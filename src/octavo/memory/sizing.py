@@ -1,4 +1,4 @@
-"""How many KV blocks fit: from a setting, or from the memory that is free. Knows sizes, not tensors."""
+"""What fits into memory: KV blocks, by a setting or by what is free, and a copy of the weights. Knows no tensors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from octavo.config import EngineConfig
 from octavo.errors import SettingsError
 from octavo.models.spec import ModelSpec
 
-__all__ = ["available_memory_bytes", "block_bytes", "limits_for"]
+__all__ = ["available_memory_bytes", "block_bytes", "copies_weights", "limits_for"]
 
 _DEFAULT_SHARE = 4
 _DEFAULT_MOST_BYTES = 4 << 30
+_COPY_SHARE = 4
 _VALUE_BYTES = {"bf16": 2, "fp32": 4}
 
 
@@ -26,24 +27,53 @@ def block_bytes(spec: ModelSpec, block_size: int, kv_dtype: str) -> int:
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int:
-    """What this process may still use: the machine's available memory, or less if a cgroup says so."""
+    """What this process may still use: the machine's available memory, or less if a cgroup says so. Both count
+    files that were read and can be dropped, such as the weights' own, as available."""
     candidates: list[int] = []
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()
         candidates.extend(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except OSError:
         candidates.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
-    for limit, usage in (
-        ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
-        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    for folder, limit, usage, files in (
+        ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
+        group = root / folder
         try:
-            most, used = (root / limit).read_text().strip(), (root / usage).read_text().strip()
+            most, used = (group / limit).read_text().strip(), int((group / usage).read_text())
         except OSError:
             continue
         if most.isdigit():
-            candidates.append(max(int(most) - int(used), 0))
+            candidates.append(max(int(most) - max(used - _counter(group / "memory.stat", files), 0), 0))
     return min(candidates)
+
+
+def _counter(path: Path, name: str) -> int:
+    """A number of a cgroup's statistics; 0 where it has none."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(value) for key, _, value in (line.partition(" ") for line in lines) if key == name), 0)
+
+
+def copies_weights(
+    config: EngineConfig, weights_bytes: int, available_bytes: int, root: Path = Path("/")
+) -> bool:
+    """Whether the native backend reads its weights into huge pages, instead of mapping their file.
+
+    A step reads all weights, a third faster from huge pages. But a copy is memory that the system cannot take back,
+    and that a second engine with the same model does not share: with `weights` "auto" only where it is a quarter of
+    `available_bytes` (without the weights) at most, and where the kernel gives out huge pages at all.
+    """
+    if config.weights != "auto":
+        return config.weights == "copy"
+    try:
+        modes = (root / "sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    except OSError:
+        return False
+    return "[never]" not in modes and weights_bytes * _COPY_SHARE <= available_bytes
 
 
 def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | None = None) -> Limits:

@@ -26,21 +26,19 @@ import msgspec
 from octavo.errors import ModelError
 from octavo.models.cache import Hashes, Progress, cache_root, replace_file, storing
 from octavo.models.pull import locate
+from octavo.models.resident import read_resident
 from octavo.models.spec import ModelSpec
 from octavo.models.weights import KernelsPacker, PackedTensor, Packer, pack_weights
 from octavo.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from octavo.text.tokenizer import Tokenizer
 
 __all__ = ["PackedTensor", "StoredModel", "open_model"]
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 """To be raised with any change of the files, of `compile_model`'s results or of the tokenizer's."""
 _MANIFEST = "store.json"
 
@@ -53,7 +51,7 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A converted model. Opening reads two small files; weights are mapped when asked for."""
+    """A converted model. Opening reads two small files; weights are mapped or read when asked for."""
 
     dir: Path
     spec: ModelSpec
@@ -87,14 +85,22 @@ class StoredModel:
             raise _damaged(folder, str(error)) from error
         return cls(folder, spec, Path(manifest.source), {tensor.name: tensor for tensor in table})
 
-    def weights(self) -> NDArray[np.uint8]:
-        """The weights file, mapped read-only: uint8 [bytes]. Each call maps anew."""
+    def weights(self, *, copied: bool = False, threads: int = 1) -> memoryview:
+        """The weights file, read-only: uint8 [bytes]. Each call maps anew, or reads anew.
+
+        `copied`: in memory of this process's own, read by `threads`, and without a mapping (see models/resident).
+        """
         if not self.tensors:
             raise ModelError(f"'{self.dir}' has no packed weights; open the model with packed=True.")
-        import numpy as np
-
-        with (self.dir / "weights.bin").open("rb") as file:
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        path = self.dir / "weights.bin"
+        try:
+            if copied:
+                return read_resident(path, threads)
+            with path.open("rb") as file:
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ModelError(f"The weights in '{path}' cannot be read: {reason}.") from error
 
     def vocabulary(self) -> Vocabulary:
         """The bytes of every token; a few milliseconds."""
