@@ -1,0 +1,82 @@
+// The head, for rows that are sampled or scored, and the choice of their tokens.
+#include <cmath>
+
+#include "step_inner.h"
+
+namespace octavo {
+
+void Runtime::sample(const int32_t* const* masks) {
+  if (!sample_due_) return;
+  sample_due_ = false;
+  masks_ = masks;
+  pool_.run([this](int worker, Pool&) { choose(worker); });
+  masks_ = nullptr;
+}
+
+void Runtime::choose(int worker) {
+  Worker& own = workers_[static_cast<size_t>(worker)];
+  View view = own.own;
+  const Area& h = view[Buffer::H];
+  view[Buffer::X].f32 = logits_;  // what the head writes
+  view[Buffer::X].width = sizes_.vocab;
+  const int32_t samples = static_cast<int32_t>(samples_.size());
+  Lap lap(*this, worker);
+  for (int32_t first = 0; first < samples; first += kHeadRows) {
+    const int32_t rows = std::min(kHeadRows, samples - first);
+    Claims claims(pool_);
+    for (int32_t r = 0; r < rows; ++r)
+      norm(final_norm_,
+           shared_[Buffer::X].f32 + int64_t{sample_tokens_[static_cast<size_t>(first + r)]} * sizes_.hidden, h, r);
+    multiply(head_, view, rows, own, &claims);
+    lap(kHead);
+    pool_.barrier();
+    lap(kWait);
+    for (int64_t r; (r = pool_.claim()) < rows;)
+      answer(static_cast<size_t>(first + r), logits_ + r * sizes_.vocab, own);
+    lap(kChoose);
+    if (first + rows < samples) pool_.barrier();
+    lap(kWait);
+  }
+}
+
+void Runtime::answer(size_t index, const float* logits, Worker& own) {
+  const StepPlan::Sample& sample = samples_[index];
+  Answer& answer = answers_[index];
+  answer.scored = true;
+  answer.token = sample.target;
+  if (sample.target < 0) {
+    const Slot& slot = slots_[static_cast<size_t>(sample.slot)];
+    const Rule& rule = slot.rule;
+    Choice choice;
+    choice.logits = logits;
+    choice.work = own.work;
+    choice.counts = own.counts;
+    choice.vocab = sizes_.vocab;
+    choice.history = history(sample.slot);
+    choice.history_tokens = positions_[sample_tokens_[index]] + 1;
+    choice.prompt_tokens = rule.prompt_tokens;
+    choice.seed = rule.seed;
+    choice.temperature = rule.temperature;
+    choice.top_p = rule.top_p;
+    choice.min_p = rule.min_p;
+    choice.top_k = rule.top_k;
+    choice.repetition = rule.repetition;
+    choice.frequency = rule.frequency;
+    choice.presence = rule.presence;
+    choice.bias_ids = rule.bias_ids.data();
+    choice.bias_values = rule.bias_values.data();
+    choice.bias_count = static_cast<int32_t>(rule.bias_ids.size());
+    choice.banned = rule.banned_early.data();
+    if (choice.history_tokens - rule.prompt_tokens < rule.min_tokens)
+      choice.banned_count = static_cast<int32_t>(rule.banned_early.size());
+    choice.mask = masks_ ? masks_[index] : nullptr;
+    answer.token = kernels_.choose(choice);
+    answer.scored = rule.logprobs >= 0 && answer.token >= 0;
+  }
+  if (!answer.scored) return;
+  answer.logprob = kernels_.score(logits, sizes_.vocab, answer.token, answer.top.count,
+                                  top_ids_.data() + answer.top.begin, top_values_.data() + answer.top.begin);
+  if (std::isnan(answer.logprob)) answer = Answer{};  // the model's arithmetic failed for this row, and no other
+}
+
+}  // namespace octavo

@@ -1,0 +1,245 @@
+// A plan enters: what it says is checked against its contract and what each slot knows, and attention is divided.
+#include <cstring>
+
+#include "step_inner.h"
+
+namespace octavo {
+
+void Runtime::launch(const StepPlan& plan) {
+  if (sample_due_)
+    fail("Step %lld is launched before the samples of the one before were chosen.", (long long)plan.step);
+  previous_.clear();
+  for (const Answer& a : answers_) previous_.push_back(a.token);
+  ++serial_;
+  tokens_ = 0;
+  row_first_.clear();
+  samples_.clear();
+  sample_tokens_.clear();
+  answers_.clear();
+  top_ids_.clear();
+  top_values_.clear();
+
+  for (const StepPlan::Open& each : plan.opens) open(plan, each);
+  for (const StepPlan::Copy& each : plan.copies) copy(each);
+  for (size_t row = 0; row < plan.rows.size(); ++row) advance(plan, row);
+  for (const StepPlan::Sample& each : plan.samples) accept(plan, each);
+  top_values_.resize(top_ids_.size());
+  sample_due_ = !samples_.empty();
+  barriers_ = 0;
+  if (!tokens_) return;
+
+  make_items(plan);
+  progress_.store(static_cast<uint64_t>(plan.step) << 16, std::memory_order_relaxed);
+  if (by_rows_)
+    pool_.run([this](int worker, Pool&) { run_rows(worker); });
+  else
+    pool_.run([this](int worker, Pool&) { run_strips(worker); });
+}
+
+void Runtime::open(const StepPlan& plan, const StepPlan::Open& open) {
+  require("opens: slot", open.slot, 0, limits_.max_slots - 1);
+  Slot& slot = slots_[static_cast<size_t>(open.slot)];
+  slot.tokens = -1;
+  std::fill(slot.blocks.begin(), slot.blocks.end(), 0);
+  require("opens: the length of history", open.history.count, 0, limits_.max_model_len);
+  int32_t* to = history(open.slot);
+  for (int32_t i = 0; i < open.history.count; ++i) {
+    const int32_t id = plan.ids[static_cast<size_t>(open.history.begin + i)];
+    require("opens: a token id of history", id, 0, sizes_.vocab - 1);
+    to[i] = id;
+  }
+  set_tables(plan, open.slot, open.tables, nullptr);
+
+  const Rule& rule = plan.rules[static_cast<size_t>(&open - plan.opens.data())];
+  const auto real = [](const char* what, float value, float least, float most) {
+    if (!(value >= least && value <= most))
+      fail("rule: %s is %g; it must be %g to %g.", what, static_cast<double>(value), static_cast<double>(least),
+           static_cast<double>(most));
+  };
+  constexpr float kFinite = 3.4e38f;
+  require("rule: prompt_tokens", rule.prompt_tokens, 0, limits_.max_model_len);
+  real("temperature", rule.temperature, 0, kFinite);
+  require("rule: top_k", rule.top_k, 0, INT32_MAX);
+  real("top_p", rule.top_p, 0, 1);
+  real("min_p", rule.min_p, 0, 1);
+  real("repetition", rule.repetition, 1e-6f, kFinite);
+  real("frequency", rule.frequency, -kFinite, kFinite);
+  real("presence", rule.presence, -kFinite, kFinite);
+  require("rule: min_tokens", rule.min_tokens, 0, INT32_MAX);
+  require("rule: logprobs", rule.logprobs, -1, std::min(kMostTop, sizes_.vocab));
+  for (size_t i = 0; i < rule.bias_ids.size(); ++i) {
+    require("rule: a bias id", rule.bias_ids[i], i ? rule.bias_ids[i - 1] + 1 : 0, sizes_.vocab - 1);
+    real("bias", rule.bias_values[i], -kFinite, kFinite);
+  }
+  for (int32_t id : rule.banned_early) require("rule: a banned id", id, 0, sizes_.vocab - 1);
+  slot.rule = rule;
+  slot.tokens = open.history.count;
+}
+
+// `at`: per group, the logical block from which its span is written; nullptr: from 0.
+void Runtime::set_tables(const StepPlan& plan, int32_t slot, int32_t spans, const int32_t* at) {
+  for (int32_t group = 0; group < groups(); ++group) {
+    const Span span = plan.spans[static_cast<size_t>(spans + group)];
+    int32_t& length = slots_[static_cast<size_t>(slot)].blocks[static_cast<size_t>(group)];
+    const int32_t from = at ? at[group] : 0;
+    require("tables_at", from, 0, length);
+    require("The length of a block table", int64_t{from} + span.count, 0, max_blocks_);
+    int32_t* to = table(slot, group) + from;
+    for (int32_t i = 0; i < span.count; ++i) {
+      const int32_t block = plan.ids[static_cast<size_t>(span.begin + i)];
+      require("A block id", block, 0, limits_.num_blocks - 1);
+      to[i] = block;
+    }
+    length = std::max(length, from + span.count);
+  }
+}
+
+void Runtime::copy(const StepPlan::Copy& copy) {
+  require("copies: group", copy.group, 0, groups() - 1);
+  require("copies: source", copy.source, 0, limits_.num_blocks - 1);
+  require("copies: target", copy.target, 0, limits_.num_blocks - 1);
+  if (copy.source == copy.target) fail("copies: block %d is copied onto itself.", copy.source);
+  const KvCache& cache = caches_[static_cast<size_t>(copy.group)];
+  std::memcpy(cache.base + copy.target * cache.block_bytes, cache.base + copy.source * cache.block_bytes,
+              static_cast<size_t>(cache.block_bytes));
+}
+
+void Runtime::advance(const StepPlan& plan, size_t index) {
+  const StepPlan::Row& row = plan.rows[index];
+  require("rows: slot", row.slot, 0, limits_.max_slots - 1);
+  Slot& slot = slots_[static_cast<size_t>(row.slot)];
+  if (slot.tokens < 0) fail("rows: slot %d was never opened.", row.slot);
+  if (row_of_slot_[row.slot] == serial_) fail("rows: slot %d appears twice in one plan.", row.slot);
+  row_of_slot_[row.slot] = serial_;
+  require("rows: count", row.count, 1, limits_.max_step_tokens - tokens_);
+  require("rows: start", row.start, 0, limits_.max_model_len - row.count);
+  const int32_t end = row.start + row.count;
+
+  require("rows: the number of new tokens", row.tokens.count, 0, row.count);
+  const int32_t known = end - row.tokens.count;
+  if (known > slot.tokens)
+    fail("rows: slot %d knows %d tokens; position %d cannot be computed.", row.slot, slot.tokens, known - 1);
+  int32_t* ids = history(row.slot);
+  for (int32_t i = 0; i < row.tokens.count; ++i) {
+    int32_t id = plan.ids[static_cast<size_t>(row.tokens.begin + i)];
+    if (id < 0) {
+      const int64_t sample = -int64_t{id} - 1;
+      require("rows: a token's sample of the plan before", sample, 0, static_cast<int64_t>(previous_.size()) - 1);
+      // A sample that failed is −1: its sequence is about to end, so any id will do.
+      id = std::max(previous_[static_cast<size_t>(sample)], 0);
+    }
+    require("rows: a token id", id, 0, sizes_.vocab - 1);
+    ids[known + i] = id;
+  }
+  if (row.tokens.count) slot.tokens = end;
+
+  if (row.tables >= 0) set_tables(plan, row.slot, row.tables, plan.ids.data() + row.at);
+  for (int32_t group = 0; group < groups(); ++group) {
+    const int32_t length = slot.blocks[static_cast<size_t>(group)];
+    if (ceil_div(end, kBlockTokens) > length)
+      fail("rows: slot %d has %d blocks in group %d; %d tokens need %d.", row.slot, length, group, end,
+           ceil_div(end, kBlockTokens));
+    const int32_t* blocks = table(row.slot, group);
+    int64_t* writers = writer_ + int64_t{group} * limits_.num_blocks;
+    for (int32_t b = row.start / kBlockTokens; b <= (end - 1) / kBlockTokens; ++b) {
+      if (writers[blocks[b]] == serial_) fail("rows: block %d is written twice in one plan.", blocks[b]);
+      writers[blocks[b]] = serial_;
+    }
+    for (int32_t i = 0; i < row.count; ++i) token_blocks(group)[tokens_ + i] = blocks[(row.start + i) / kBlockTokens];
+  }
+  for (int32_t i = 0; i < row.count; ++i) {
+    ids_[tokens_ + i] = ids[row.start + i];
+    positions_[tokens_ + i] = row.start + i;
+  }
+  row_first_.push_back(tokens_);
+  tokens_ += row.count;
+}
+
+void Runtime::accept(const StepPlan& plan, const StepPlan::Sample& sample) {
+  require("samples: their number", static_cast<int64_t>(plan.samples.size()), 0,
+          int64_t{limits_.max_step_tokens} + limits_.max_slots);
+  require("samples: row", sample.row, 0, static_cast<int64_t>(plan.rows.size()) - 1);
+  const StepPlan::Row& row = plan.rows[static_cast<size_t>(sample.row)];
+  require("samples: offset", sample.offset, 0, row.count - 1);
+  require("samples: slot", sample.slot, 0, limits_.max_slots - 1);
+  require("samples: target", sample.target, -1, sizes_.vocab - 1);
+  require("samples: top", sample.top, 0, std::min(kMostTop, sizes_.vocab));
+  const Slot& slot = slots_[static_cast<size_t>(sample.slot)];
+  int32_t top = sample.top;
+  if (sample.target < 0) {
+    const int32_t tokens = row.start + sample.offset + 1;
+    if (tokens > slot.tokens) fail("samples: slot %d knows %d tokens of %d.", sample.slot, slot.tokens, tokens);
+    if (tokens < slot.rule.prompt_tokens)
+      fail("samples: slot %d would choose a token inside its prompt of %d.", sample.slot, slot.rule.prompt_tokens);
+    top = std::max(slot.rule.logprobs, 0);
+  }
+  Answer answer;
+  answer.top = {static_cast<int32_t>(top_ids_.size()), top};
+  top_ids_.resize(top_ids_.size() + static_cast<size_t>(top));
+  answers_.push_back(answer);
+  samples_.push_back(sample);
+  sample_tokens_.push_back(row_first_[static_cast<size_t>(sample.row)] + sample.offset);
+}
+
+// Attention's items are the same in every layer. Those of long sequences are divided by segments where whole ones
+// would leave a worker idle.
+void Runtime::make_items(const StepPlan& plan) {
+  by_rows_ = tokens_ > kFewRows;
+  const int32_t tiles = ceil_div(ceil_div(tokens_, kTileRows), threads_) * threads_;
+  tile_rows_ = std::min(kTileRows, ceil_div(tokens_, tiles));
+  items_.clear();
+  splits_.clear();
+  int64_t work = 0;  // in segments of one query token
+  for (int32_t i = 0; i < tokens_; ++i) work += int64_t{last_segment(i)} * sizes_.kv_heads;
+  const int64_t most = std::max<int64_t>(1, work / (4 * threads_) + 1);
+  const bool whole = plan.rows.size() >= static_cast<size_t>(4 * threads_);
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const int32_t segments = last_segment(row_first_[i] + plan.rows[i].count - 1);
+    const bool divided = plan.rows[i].count == 1 && segments > most &&
+                         splits_.size() + static_cast<size_t>(sizes_.kv_heads) <= static_cast<size_t>(max_splits_);
+    add_row(plan.rows[i].slot, row_first_[i], plan.rows[i].count, whole, divided ? static_cast<int32_t>(most) : 0);
+  }
+  for (size_t i = 0; i < splits_.size(); ++i) joined_[i].value.store(0, std::memory_order_relaxed);
+}
+
+// `whole`: there are enough sequences, so all heads of one stay together. `part_segments`: 0, or how to divide.
+void Runtime::add_row(int32_t slot, int32_t first, int32_t count, bool whole, int32_t part_segments) {
+  Item item;
+  item.slot = slot;
+  item.first = first;
+  item.count = count;
+  item.segment_end = last_segment(first + count - 1);
+  const int32_t heads = sizes_.kv_heads;
+  if (part_segments) {
+    const int32_t segments = item.segment_end;
+    const int64_t floats = int64_t{group_size_} * max_segments_ * (sizes_.head_dim + 2);
+    for (int32_t head = 0; head < heads; ++head) {
+      item.split = static_cast<int32_t>(splits_.size());
+      item.head_begin = head;
+      item.head_end = head + 1;
+      splits_.push_back({segments, part_segments, partials_ + item.split * floats});
+      for (int32_t s = 0; s < segments; s += part_segments) {
+        item.segment_begin = s;
+        item.segment_end = std::min(s + part_segments, segments);
+        items_.push_back(item);
+      }
+    }
+    return;
+  }
+  // A prompt's tiles, the costly last one first. When k and v are written by the items themselves (few rows), one
+  // item must hold all tokens of a head.
+  const int32_t tile = by_rows_ ? std::max(1, kAttentionRows / group_size_) : count;
+  const int32_t heads_each = whole && count <= tile ? heads : 1;
+  for (int32_t head = 0; head < heads; head += heads_each) {
+    item.head_begin = head;
+    item.head_end = head + heads_each;
+    for (int32_t begin = (count - 1) / tile * tile; begin >= 0; begin -= tile) {
+      item.first = first + begin;
+      item.count = std::min(tile, count - begin);
+      item.segment_end = last_segment(item.first + item.count - 1);
+      items_.push_back(item);
+    }
+  }
+}
+
+}  // namespace octavo
