@@ -87,7 +87,7 @@ def products(model: StoredModel, isa: str) -> tuple[float, float]:
     for tensor in model.tensors.values():
         if tensor.kind == "vector":
             continue
-        cost = tensor.rows * tensor.cols * (2 if double and tensor.container == "u8" else 1)
+        cost = tensor.rows * tensor.cols * (2 if double and tensor.container.startswith("u8") else 1)
         if tensor.rows == model.spec.vocab_size:
             head = cost
         else:

@@ -88,13 +88,13 @@ struct BoundMatrix {
     matrix.has_min = has_min;
     matrix.strip_bytes = strip_bytes(matrix.container, has_min, cols);
     require(!integer() || cols % kGroup == 0, "cols " + std::to_string(cols) + ": must be a multiple of 32");
-    require(zero_point >= 0 && zero_point <= 255 && (zero_point == 0 || (integer() && !has_min)),
-            "zero_point " + std::to_string(zero_point) + ": must be 0 … 255, and 0 with has_min or float weights");
-    require(integer() || !has_min, "has_min: float weights have none");
+    require(is_kind(matrix.container, zero_point, has_min),
+            "zero_point " + std::to_string(zero_point) + (has_min ? " with" : " without") + " has_min: no matrix in '" +
+                container + "' is of this kind");
     require(static_cast<int64_t>(packed.size()) == packed_bytes(matrix),
             "packed has " + std::to_string(packed.size()) + " bytes: must be " + std::to_string(packed_bytes(matrix)));
   }
-  bool integer() const { return matrix.container == Container::U4 || matrix.container == Container::U8; }
+  bool integer() const { return is_integer(matrix.container); }
 };
 
 const Kernels& table(const std::string& isa) {
@@ -115,13 +115,13 @@ struct Activations {
   Activations(const Kernels& kernels, const float* x, int64_t rows, int64_t cols)
       : q(static_cast<size_t>(rows * cols)),
         scale(static_cast<size_t>(rows * (cols / kGroup))),
-        sum(static_cast<size_t>(rows * (cols / kGroup))),
+        sum(static_cast<size_t>(rows * 2 * (cols / kGroup))),
         outlier(static_cast<size_t>(rows * (cols / kGroup))) {
     const int64_t groups = cols / kGroup;
     if (cols % kGroup == 0)
       for (int64_t r = 0; r < rows; ++r)
         kernels.quantize(x + r * cols, static_cast<int32_t>(cols), q.get() + r * cols, scale.get() + r * groups,
-                         sum.get() + r * groups, outlier.get() + r * groups);
+                         sum.get() + r * 2 * groups, outlier.get() + r * groups);
     input = {x, q.get(), scale.get(), sum.get(), outlier.get(), static_cast<int32_t>(cols)};
   }
 };
@@ -132,7 +132,7 @@ std::tuple<Out<int8_t, 2>, Out<float, 2>, Out<int32_t, 2>, Out<int8_t, 2>> quant
   require(cols % kGroup == 0, "cols " + std::to_string(cols) + ": must be a multiple of 32");
   Activations a(table(isa), x.data(), static_cast<int64_t>(rows), static_cast<int64_t>(cols));
   const size_t groups = cols / kGroup;
-  return {a.q.array<2>({rows, cols}), a.scale.array<2>({rows, groups}), a.sum.array<2>({rows, groups}),
+  return {a.q.array<2>({rows, cols}), a.scale.array<2>({rows, groups}), a.sum.array<2>({rows, 2 * groups}),
           a.outlier.array<2>({rows, groups})};
 }
 
@@ -348,8 +348,9 @@ void bind_linear(nb::module_& m) {
   nb::class_<BoundMatrix>(ops, "Matrix", "A packed matrix; keeps its bytes.")
       .def(nb::init<In<uint8_t, 1>, const std::string&, int64_t, int64_t, int, bool>(), "packed"_a.noconvert(),
            "container"_a, "rows"_a, "cols"_a, "zero_point"_a = 0, "has_min"_a = false);
-  ops.def("quantize", &quantize, "x"_a.noconvert(), nb::kw_only(), "isa"_a = "",
-          "[rows, cols] as int8, with scales, sums and places of outliers (−1: none) [rows, cols / 32].");
+  ops.def(
+      "quantize", &quantize, "x"_a.noconvert(), nb::kw_only(), "isa"_a = "",
+      "[rows, cols] as int8, with scales [rows, cols / 32], sums [rows, cols / 16] and places of outliers (−1: none).");
   ops.def("linear", &linear, "w"_a, "x"_a.noconvert(), nb::kw_only(), "bias"_a.noconvert() = nb::none(),
           "scale"_a = 1.0f, "add"_a.noconvert() = nb::none(), "strips"_a = nb::none(), "isa"_a = "",
           "scale · (W·x + bias) + add, [rows, outputs]; outside of strips [begin, end), add or zero.");

@@ -12,7 +12,7 @@
 namespace octavo {
 
 // Part of the store's key and of the arithmetic id: change it when packed bytes or results change.
-inline constexpr char kKernelVersion[] = "2";
+inline constexpr char kKernelVersion[] = "3";
 
 inline constexpr int kStrip = 16;        // output rows that are packed together
 inline constexpr int kGroup = 32;        // weights (and activations) that share a scale
@@ -21,13 +21,21 @@ inline constexpr int kBlockRows = 32;    // rows of activations that meet a stri
 inline constexpr int kSegment = 256;     // attention is summed over segments of this many positions, from 0
 
 // w = s·(q − zero_point) + m, with q unsigned; or plain floats.
-enum class Container : int32_t { U4 = 0, U8 = 1, BF16 = 2, F32 = 3 };
+enum class Container : int32_t { U4 = 0, U8 = 1, BF16 = 2, F32 = 3, U4K = 4, U8K = 5, U4H = 6, U8H = 7 };
+
+// Internal linkage, here as everywhere: a function compiled for one instruction set must not serve another.
+static inline bool is_integer(Container c) { return c != Container::BF16 && c != Container::F32; }
+static inline bool is_wide(Container c) { return c == Container::U8 || c == Container::U8K || c == Container::U8H; }
+static inline bool has_halves(Container c) { return c == Container::U4H || c == Container::U8H; }
+static inline bool has_float_scales(Container c) { return static_cast<int32_t>(c) >= static_cast<int32_t>(Container::U4K); }
 
 // A packed weight matrix y = W·x. Rows are padded with zeros to whole strips. A strip (16 rows) holds, for each
 // group of 32 columns in turn:
 //   U4:  16 fp16 s, [16 fp16 m if has_min], then 4 vectors of 64 bytes. Vector g (0…3) holds, for row o and
 //        i in 0…3, at byte 4·o + i: column 4·g + i in the low nibble, column 16 + 4·g + i in the high nibble.
 //   U8:  16 fp16 s, [16 fp16 m if has_min], then 8 vectors of 64 bytes: byte 4·o + i of vector g is column 4·g + i.
+//   U4K, U8K: the same with s and m in fp32, for products of a block's and a smaller group's scale.
+//   U4H, U8H: the same with two of each in fp32, s of columns 0 … 15, s of 16 … 31, and then m likewise.
 // and for floats, for each column in turn: 16 values (bf16 or fp32), one per row.
 struct Matrix {
   const uint8_t* data = nullptr;  // 64-byte aligned
@@ -48,7 +56,7 @@ struct Input {
   const float* f32 = nullptr;       // [rows][cols]
   const int8_t* q = nullptr;        // [rows][cols]     round-to-nearest-even(x / scale), symmetric, |q| ≤ 127
   const float* scale = nullptr;     // [rows][cols/32]  max|x| / 127 (0 for an all-zero group)
-  const int32_t* sum = nullptr;     // [rows][cols/32]  Σ q over the group
+  const int32_t* sum = nullptr;     // [rows][cols/16]  Σ q over each half of the group
   const int8_t* outlier = nullptr;  // [rows][cols/32]  its place in the group, 0 … 31; −1: none
   int32_t cols = 0;
 };
@@ -68,14 +76,20 @@ struct Panel {
   int32_t outliers = 0;
   alignas(64) int8_t q[kPanelBytes];  // the other arrays: see dots.inc
   alignas(64) float scale[kPanelBytes / kGroup];
-  alignas(64) float shift[kPanelBytes / kGroup];
-  alignas(64) int32_t offset[kPanelBytes / kGroup];
+  alignas(64) float shift[2 * kPanelBytes / kGroup];
+  alignas(64) int32_t offset[2 * kPanelBytes / kGroup];
   Outlier outlier[kPanelBytes / kGroup];  // columns ascending
 };
 
+// Bytes before the weights of a group of a strip: its scales and minima.
+static inline int32_t header_bytes(Container c, bool has_min) {
+  return kStrip * (has_float_scales(c) ? 4 : 2) * (has_halves(c) ? 2 : 1) * (has_min ? 2 : 1);
+}
+static inline int32_t group_bytes(Container c, bool has_min) { return header_bytes(c, has_min) + (is_wide(c) ? 512 : 256); }
+
 // How many rows a panel takes for products with w. AVX2 keeps activations for 8-bit weights in two parts.
-inline int32_t block_rows(const Matrix& w) {
-  const int32_t fit = kPanelBytes / (w.cols * (w.container == Container::U8 ? 2 : 1));
+static inline int32_t block_rows(const Matrix& w) {
+  const int32_t fit = kPanelBytes / (w.cols * (is_wide(w.container) ? 2 : 1));
   return fit < kBlockRows ? (fit > 1 ? fit : 1) : kBlockRows;
 }
 

@@ -32,8 +32,6 @@ Buffer buffer(int32_t id) {
   return static_cast<Buffer>(id);
 }
 
-bool is_integer(const Matrix& w) { return w.container == Container::U4 || w.container == Container::U8; }
-
 void require_size(const char* what, int64_t value, int64_t least, int64_t most) {
   if (value < least || value > most)
     fail("%s is %lld; it must be %lld to %lld.", what, static_cast<long long>(value), static_cast<long long>(least),
@@ -87,10 +85,11 @@ int32_t Program::matrix(int64_t offset, int64_t nbytes, int64_t rows, int64_t co
   w.container = container_of(container);
   w.zero_point = zero_point;
   w.has_min = has_min;
-  if (is_integer(w) && cols % kGroup)
+  if (is_integer(w.container) && cols % kGroup)
     fail("A quantised matrix has %d columns, which %d does not divide.", w.cols, kGroup);
-  if (zero_point && (has_min || !is_integer(w)))
-    fail("A matrix has a zero point of %d beside a minimum, or of floats.", zero_point);
+  if (!is_kind(w.container, zero_point, has_min))
+    fail("A matrix in '%s' cannot have a zero point of %d %s minimum.", container, zero_point,
+         has_min ? "and a" : "and no");
   require_size("zero_point", zero_point, 0, 255);
   w.strip_bytes = strip_bytes(w.container, has_min, cols);
   if (nbytes != packed_bytes(w))
@@ -123,7 +122,7 @@ const Matrix& Program::matrix_at(int32_t id, Buffer source, int32_t rows, const 
   const Matrix& w = matrices_[static_cast<size_t>(id)];
   if (w.rows != rows || w.cols != sizes_.width(source))
     fail("%s has a matrix of %d × %d; %d × %d is needed.", what, w.rows, w.cols, rows, sizes_.width(source));
-  if (is_integer(w)) quantized_[static_cast<int>(source)] = true;
+  if (is_integer(w.container)) quantized_[static_cast<int>(source)] = true;
   return w;
 }
 

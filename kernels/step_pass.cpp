@@ -151,7 +151,7 @@ void Runtime::norm(const Op& op, const float* x, const Area& h, int64_t row) con
 void Runtime::quantize(const Area& area, int64_t row, int32_t begin, int32_t end) const {
   const int64_t group = row * (area.width / kGroup) + begin / kGroup;
   kernels_.quantize(area.f32 + row * area.width + begin, end - begin, area.q + row * area.width + begin,
-                    area.scale + group, area.sum + group, area.outlier + group);
+                    area.scale + group, area.sum + 2 * group, area.outlier + group);
 }
 
 // A Linear or Gated for rows 0 … of the view: all of it, or with `claims` what this worker gets of it. Its pieces are

@@ -53,7 +53,7 @@ class Runtime::Arena {
     if (quantized) {
       a.q = take<int8_t>(rows * width);
       a.scale = take<float>(rows * (width / kGroup));
-      a.sum = take<int32_t>(rows * (width / kGroup));
+      a.sum = take<int32_t>(rows * 2 * (width / kGroup));
       a.outlier = take<int8_t>(rows * (width / kGroup));
     }
     return a;
@@ -71,7 +71,7 @@ Runtime::Area Runtime::Area::from(int64_t row) const {
   if (q) {
     a.q += row * width;
     a.scale += row * (width / kGroup);
-    a.sum += row * (width / kGroup);
+    a.sum += row * 2 * (width / kGroup);
     a.outlier += row * (width / kGroup);
   }
   return a;

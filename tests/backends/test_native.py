@@ -78,6 +78,10 @@ def test_float_weights_are_exact(make: MakeBackend, tmp_path: Path, options: dic
     assert scores(native, prompt(300)) == pytest.approx(scores(reference, prompt(300)), abs=2e-4)
 
 
+LONG_BLOCKS = {"hidden": 256, "head_dim": 64, "ffn": 256}
+"""Sizes that blocks of 256 divide."""
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -85,8 +89,10 @@ def test_float_weights_are_exact(make: MakeBackend, tmp_path: Path, options: dic
         {"weights": "Q4_1", "biases": True},
         {"weights": "Q8_0", "output": "Q4_1"},
         {"weights": ("Q4_0", "F32", "Q8_0", "BF16", "Q4_1"), "heads": 3, "kv_heads": 1, "hidden": 96},
+        {"weights": ("Q4_K", "Q6_K", "Q5_0", "Q8_0"), "embedding": "Q6_K"} | LONG_BLOCKS,
+        {"weights": ("Q5_K", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K"), "output": "Q4_K"} | LONG_BLOCKS,
     ],
-    ids=["Q4_0", "Q4_1", "Q8_0", "mixed"],
+    ids=["Q4_0", "Q4_1", "Q8_0", "mixed", "as in a Q4_K_M", "all other types"],
 )
 @pytest.mark.parametrize("kv_dtype", ["fp32", "bf16"])
 def test_quantised_weights_are_near(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gguf
 import numpy as np
@@ -12,10 +12,41 @@ from numpy.typing import NDArray
 
 kernels = pytest.importorskip("octavo._kernels", reason="the kernels are not built")
 
-F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
-FORMATS = [Q4_0, Q4_1, Q8_0, F16, BF16, F32]
-QUANTISED = [Q4_0, Q4_1, Q8_0]
-BLOCK_BYTES = {Q4_0: 18, Q4_1: 20, Q8_0: 34}
+F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 = 0, 1, 2, 3, 6, 7, 8
+Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, BF16 = 10, 11, 12, 13, 14, 20, 30
+
+
+class Layout(NamedTuple):
+    """A block of a quantised type, and where its fp16 scale and minimum are."""
+
+    block: int
+    block_bytes: int
+    halves: tuple[int, ...]
+
+
+LAYOUTS = {
+    Q4_0: Layout(32, 18, (0,)),
+    Q4_1: Layout(32, 20, (0, 2)),
+    Q5_0: Layout(32, 22, (0,)),
+    Q5_1: Layout(32, 24, (0, 2)),
+    Q8_0: Layout(32, 34, (0,)),
+    Q2_K: Layout(256, 84, (80, 82)),
+    Q3_K: Layout(256, 110, (108,)),
+    Q4_K: Layout(256, 144, (0, 2)),
+    Q5_K: Layout(256, 176, (0, 2)),
+    Q6_K: Layout(256, 210, (208,)),
+    IQ4_NL: Layout(32, 18, (0,)),
+}
+QUANTISED = list(LAYOUTS)
+FORMATS = [*QUANTISED, F16, BF16, F32]
+CONTAINERS = [Q4_0, Q4_1, Q8_0, Q5_1, Q4_K, Q5_K, Q2_K, Q3_K, Q6_K, BF16, F32]
+"""One type for every kind of matrix that the kernels know."""
+
+
+def columns(ggml_type: int, least: int) -> int:
+    """The fewest columns that this type's blocks allow, from `least` on."""
+    block = LAYOUTS[ggml_type].block if ggml_type in LAYOUTS else 1
+    return -(-least // block) * block
 
 
 @dataclass(frozen=True)
@@ -41,9 +72,9 @@ def finite_halves(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[n
 def random_raw(ggml_type: int, rows: int, cols: int, seed: int, *, wild: bool = False) -> NDArray[np.uint8]:
     """The bytes of a tensor. `wild`: scales of any finite size, else about those of a real model."""
     rng = np.random.default_rng(seed)
-    if ggml_type in BLOCK_BYTES:
-        blocks = rng.integers(0, 256, (rows, cols // 32, BLOCK_BYTES[ggml_type]), dtype=np.uint8)
-        for at in range(0, 4 if ggml_type == Q4_1 else 2, 2):
+    if layout := LAYOUTS.get(ggml_type):
+        blocks = rng.integers(0, 256, (rows, cols // layout.block, layout.block_bytes), dtype=np.uint8)
+        for at in layout.halves:
             plain = rng.normal(0, 0.02, blocks.shape[:2]).astype(np.float16).view(np.uint16)
             halves = finite_halves(rng, blocks.shape[:2]) if wild else plain
             blocks[..., at : at + 2] = halves[..., None].view(np.uint8)

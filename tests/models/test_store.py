@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_args
 
 import gguf
 import numpy as np
@@ -275,8 +276,8 @@ def test_an_unreadable_source(cache: Path, tmp_path: Path) -> None:
 
 def test_the_kernels_pack_every_type(cache: Path, tmp_path: Path) -> None:
     kernels = pytest.importorskip("octavo._kernels", reason="the C++ kernels were not built")
-    types: tuple[WeightType, ...] = ("Q4_0", "Q4_1", "Q8_0", "F16", "BF16", "F32")
-    path = write_tiny_llama(tmp_path / "m.gguf", weights=types)
+    types = get_args(WeightType)
+    path = write_tiny_llama(tmp_path / "m.gguf", weights=types, hidden=256, head_dim=64, ffn=256, layers=3)
     model = open_model(path, cache=cache)
     assert kernels.KERNEL_VERSION in model.dir.name
     file = GGUFFile(path)
@@ -289,6 +290,14 @@ def test_the_kernels_pack_every_type(cache: Path, tmp_path: Path) -> None:
         ("Q4_0", "u4", 8, False),
         ("Q4_1", "u4", 0, True),
         ("Q8_0", "u8", 128, False),
+        ("Q5_0", "u8", 16, False),
+        ("Q5_1", "u8", 0, True),
+        ("Q2_K", "u4h", 0, True),
+        ("Q3_K", "u4h", 4, False),
+        ("Q4_K", "u4k", 0, True),
+        ("Q5_K", "u8k", 0, True),
+        ("Q6_K", "u8h", 32, False),
+        ("IQ4_NL", "u8", 128, False),
         ("F16", "f32", 0, False),
         ("BF16", "bf16", 0, False),
         ("F32", "f32", 0, False),

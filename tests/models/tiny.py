@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import gguf
 import numpy as np
-from gguf.quants import quantize
+from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 __all__ = [
@@ -21,7 +21,20 @@ __all__ = [
     "write_tiny_llama",
 ]
 
-WeightType = Literal["Q4_0", "Q4_1", "Q8_0", "F16", "BF16", "F32"]
+WeightType = Literal[
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "F16", "BF16", "F32"
+]  # fmt: skip
+
+_RANDOM: dict[str, tuple[int, int, int | None, float]] = {
+    "Q2_K": (80, 84, 82, 1.5),
+    "Q3_K": (108, 110, None, 0),
+    "Q4_K": (0, 144, 2, 7.5),
+    "Q5_K": (0, 176, 2, 15.5),
+    "Q6_K": (208, 210, None, 0),
+    "IQ4_NL": (0, 18, None, 0),
+}
+"""Types that `gguf` reads but does not write: where a block's fp16 scale is, the block's bytes, where the scale of
+the minima is, and how many times the scale that must be for the weights' mean to be 0."""
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 """Ids 0, 1, 2, as in SmolLM2: text end, turn start (BOS), turn end (EOS)."""
@@ -177,6 +190,27 @@ def _add_tensor(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32],
         writer.add_tensor(name, values)
     elif kind == "F16":
         writer.add_tensor(name, values.astype(np.float16))
+    elif kind in _RANDOM:
+        ggml_type = gguf.GGMLQuantizationType[kind]
+        writer.add_tensor(name, _random_blocks(kind, values), raw_dtype=ggml_type)
     else:
         ggml_type = gguf.GGMLQuantizationType[kind]
         writer.add_tensor(name, quantize(values, ggml_type), raw_dtype=ggml_type)
+
+
+def _random_blocks(kind: str, values: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Random blocks [rows, bytes] whose weights have about the deviation of `values`, which also seed them."""
+    scale_at, nbytes, minimum_at, ratio = _RANDOM[kind]
+    block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][0]
+    rows, cols = values.shape
+    random = np.random.default_rng(values.view(np.uint32)[0, 0])
+    blocks = random.integers(0, 256, (rows, cols // block, nbytes), np.uint8)
+
+    def write(scale: float) -> NDArray[np.float32]:
+        blocks[..., scale_at : scale_at + 2] = np.float16([scale]).view(np.uint8)
+        if minimum_at is not None:
+            blocks[..., minimum_at : minimum_at + 2] = np.float16([scale * ratio]).view(np.uint8)
+        return dequantize(blocks.reshape(rows, -1), gguf.GGMLQuantizationType[kind])
+
+    write(float(values.std() / write(1.0).std()))
+    return blocks.reshape(rows, -1)

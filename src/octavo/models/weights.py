@@ -32,7 +32,8 @@ __all__ = ["ALIGNMENT", "KernelsPacker", "PackedTensor", "Packer", "pack_weights
 
 ALIGNMENT = 64
 
-Container = Literal["u4", "u8", "bf16", "f32"]
+Container = Literal["u4", "u4k", "u4h", "u8", "u8k", "u8h", "bf16", "f32"]
+"""How a matrix is packed; kernels/octavo.h has the layouts."""
 
 
 class PackedTensor(msgspec.Struct, frozen=True):
@@ -46,7 +47,7 @@ class PackedTensor(msgspec.Struct, frozen=True):
     """Outputs; 1 for a vector."""
     cols: int
     zero_point: int
-    """What an unsigned element is counted from (0, 8 or 128); see pack_matrix."""
+    """What an unsigned element is counted from (0, 4, 8, 16, 32 or 128); see pack_matrix."""
     has_min: bool
     """Whether blocks have a minimum beside their scale."""
     offset: int
@@ -141,7 +142,7 @@ def _pack(file: GGUFFile, tensor: TensorInfo, packer: Packer) -> _Packed:
     except ValueError as error:
         raise ModelError(
             f"Tensor {tensor.name!r} of '{file.path}', {tensor.type.name} {tensor.shape}, cannot be run by the "
-            f"kernels ({error}); use the reference backend, or a file in Q4_0, Q4_1, Q8_0, F16, BF16 or F32."
+            f"kernels ({error})."
         ) from error
 
 
