@@ -116,7 +116,7 @@ def test_a_full_disk_ends_the_log_and_not_the_engine(
     log = engine._log
     assert isinstance(log, StepLog) and log._file is not None
     log._file.close()
-    log._file = open("/dev/full", "wb")  # noqa: PTH123, SIM115 - the log closes it
+    log._file = Path("/dev/full").open("wb")  # noqa: SIM115 - the log closes it
     run(engine, request("a", "a prompt", max_tokens=5))
     assert engine.stats().steps > 0
     assert f"{path} ends here: No space left on device" in caplog.text
