@@ -63,6 +63,7 @@ def test_the_store_opens_it(hub: Server, tmp_path: Path) -> None:
         (refusal("EntryNotFound", 404), "has no file 'quants/tiny.Q4_1.gguf'"),
         (refusal("RepoNotFound", 401), "has no 'some/model-GGUF', or it is private"),
         (refusal("GatedRepo", 403), "open only to accounts that accepted its terms"),
+        (Answer(b"", 404), "404.*check the name, HF_ENDPOINT and HF_TOKEN"),
     ],
 )
 def test_refusals(hub: Server, tmp_path: Path, answer: Answer, reason: str) -> None:
@@ -94,6 +95,12 @@ def test_a_hub_that_fails_is_no_fault_of_the_name(
         hub_file(REF, tmp_path)
     assert len(hub.requests) == 1
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_token_is_sent(hub: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub_file(REF, tmp_path)
+    assert hub.tokens == {"Bearer hf_secret"}
 
 
 def test_a_hub_that_is_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

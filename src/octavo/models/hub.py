@@ -64,6 +64,11 @@ def hub_file(ref: str, cache: Path, progress: Progress | None = None) -> Path:
     except errors.HFValidationError as error:
         raise ModelError(f"'{ref}' is no name on the hub ({_first_line(error)}); check it.") from error
     except (errors.HfHubHTTPError, OSError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        if 400 <= status < 500 and status not in (408, 429):
+            raise ModelError(
+                f"'{ref}' cannot be downloaded ({_first_line(error)}); check the name, HF_ENDPOINT and HF_TOKEN."
+            ) from error
         raise ServerError(f"'{ref}' cannot be downloaded ({_first_line(error)}); try again.") from error
 
 
