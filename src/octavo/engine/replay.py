@@ -53,7 +53,8 @@ def replay(path: str | Path) -> tuple[RunReport, ...]:
 
 def _runs(events: Iterator[_Event]) -> Iterator[tuple[Head, Iterator[_Event]]]:
     """Each head and what follows it; the second is to be exhausted before the next is asked for."""
-    ahead: list[Head] = [event for event in [next(events, None)] if isinstance(event, Head)]
+    first = next(events, None)
+    ahead = [first] if isinstance(first, Head) else []
 
     def run() -> Iterator[_Event]:
         for event in events:
