@@ -92,7 +92,7 @@ class LLM:
 
     `model`: `smollm2`, the path of a GGUF file, or `hf:owner/name/file.gguf`. `settings`: EngineConfig's fields.
     `progress`: called with (done bytes, total bytes, what) while the model is fetched and converted.
-    Raises ModelError and SettingsError.
+    Raises ModelError and SettingsError; ServerError where the network fails or the disk is full.
 
         with LLM("smollm2", max_running=16) as llm:
             [output] = llm.generate("The capital of France is", SamplingParams(temperature=0))

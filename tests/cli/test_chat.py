@@ -47,14 +47,32 @@ def test_a_piped_question(command: list[str], tiny_model_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["the " * 9999], "tokens"), (["Hello", "--top-p", "2"], "top_p is 2"), ([""], "")],
+    [
+        (["the " * 9999], "tokens"),
+        (["Hello", "--top-p", "2"], "top_p is 2"),
+        ([""], "No message was given"),
+        ([" \n"], "No message was given"),
+        (["a\udcffb"], "not UTF-8 (at character 2)"),
+        (["Hello", "--system", "\udcff"], "not UTF-8"),
+    ],
 )
 def test_errors(
     command: list[str], arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = run([*command, "--max-tokens", "2", *arguments])
-    assert code == (2 if message else 0)
+    assert run([*command, "--max-tokens", "2", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("piped", "message"),
+    [(b"", "No message was given"), (b"\n", "No message was given"), (b"\xff", "not UTF-8")],
+)
+def test_a_pipe_without_a_message(command: list[str], piped: bytes, message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "octavo", *command], input=piped, capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert message in done.stderr.decode()
 
 
 @pytest.fixture
@@ -123,11 +141,16 @@ class Terminal:
         os.close(theirs)
         self.shown = ""
 
-    def wait_for(self, pattern: str) -> None:
-        """Read until `pattern` is seen; what was shown up to it is dropped."""
+    def wait_for(self, pattern: str, *, again: str = "") -> None:
+        """Read until `pattern` is seen; what was shown up to it is dropped. `again` is sent while nothing comes: a
+        signal just before readline begins to wait is seen with the next key."""
         deadline = time.monotonic() + 60
         while (match := re.search(pattern, self.shown, re.DOTALL)) is None:
-            ready, _, _ = select.select([self._file], [], [], max(0.0, deadline - time.monotonic()))
+            left = max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self._file], [], [], min(left, 2.0) if again else left)
+            if again and left and not ready:
+                self.send(again)
+                continue
             assert ready, f"{pattern!r} was not shown, but {self.shown!r}"
             try:
                 data = os.read(self._file, 4096)
@@ -138,7 +161,10 @@ class Terminal:
         self.shown = self.shown[match.end() :]
 
     def send(self, text: str) -> None:
-        os.write(self._file, text.encode())
+        self.send_bytes(text.encode())
+
+    def send_bytes(self, data: bytes) -> None:
+        os.write(self._file, data)
 
     def exit_code(self) -> int:
         return self._process.wait(timeout=60)
@@ -167,7 +193,9 @@ def test_a_conversation_on_a_terminal(terminal: Terminal) -> None:
     terminal.send("the " * 700 + "\n")
     terminal.wait_for("shorten the prompt.*/reset.*> ")
     terminal.send("\x03")
-    terminal.wait_for("/exit leaves.*> ")
+    terminal.wait_for("/exit leaves.*> ", again="\x03")
+    terminal.send_bytes(b"a\xffb\n")
+    terminal.wait_for("input is not UTF-8.*> ")
     terminal.send("/exit\n")
     assert terminal.exit_code() == 0
 

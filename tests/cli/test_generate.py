@@ -63,9 +63,37 @@ def test_records_to_a_file_and_again(
     assert len(answers["f"]["logprobs"]) == answers["f"]["completion_tokens"]
     assert answers["b"]["prompt_tokens"] > answers["f"]["prompt_tokens"]
 
-    # Nothing is left to do; the model is not even loaded.
-    assert run([*command, "--model", "absent.gguf", str(prompts), "-o", str(output)]) == 0
-    assert capsys.readouterr().err == "0 answered, 0 failed, 6 done before\n"
+    # An error is no answer: it is tried again, and told again, but the file does not grow.
+    assert run([*command, str(prompts), "-o", str(output)]) == 2
+    assert capsys.readouterr().err == "0 answered, 3 failed, 3 done before\n"
+    assert output.read_text() == written
+
+
+def test_a_finished_run_loads_no_model(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    prompts.write_text("Hello\nthe\n")
+    assert run([*command, str(prompts), "-o", str(output)]) == 0
+    monkeypatch.delattr("octavo.cli.generate.local_model")
+    assert run([*command, str(prompts), "-o", str(output)]) == 0
+    assert capsys.readouterr().err.endswith("\n0 answered, 0 failed, 2 done before\n")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options"), [("the", []), ("Hello", ["--temperature", "0"]), ("Hello", ["--chat"])]
+)
+def test_answers_to_something_else_are_not_continued(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], prompt: str, options: list[str]
+) -> None:
+    prompts, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    prompts.write_text("Hello\n")
+    assert run([*command, str(prompts), "-o", str(output)]) == 0
+    written = output.read_text()
+    prompts.write_text(f"{prompt}\nmore\n")
+    capsys.readouterr()
+    assert run([*command, *options, str(prompts), "-o", str(output)]) == 2
+    assert "id 1 to another request" in capsys.readouterr().err
     assert output.read_text() == written
 
 
@@ -100,10 +128,12 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(command: list[str], tm
     finally:
         process.kill()
     assert process.returncode == 130, shown
-    assert b"Traceback" not in shown
     text = output.read_text()
     assert text.endswith("\n")
     kept = records(text)
+    assert shown.decode() == (
+        f"interrupted: {len(kept)} of 3000 are answered; the same command goes on from there\n"
+    )
     assert 0 < len(kept) < 3000
 
     prompts.write_text("".join(f"the {n}\n" for n in range(len(kept) + 20)))
@@ -114,15 +144,21 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(command: list[str], tm
 
 
 def test_what_cannot_work(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*command, str(tmp_path / "absent")]) == 1
-    assert "absent: No such file" in capsys.readouterr().err
+    assert run([*command, str(tmp_path / "absent")]) == 2
+    assert "absent: No such file or directory; check the path." in capsys.readouterr().err
     prompts = tmp_path / "in.txt"
     prompts.write_text("x\n")
     assert run([*command, str(prompts), "--temperature", "-1"]) == 2
     assert "temperature is -1" in capsys.readouterr().err
     assert run([*command, str(prompts), "-o", str(prompts)]) == 2
     assert "choose another output file" in capsys.readouterr().err
-    assert run([*command, str(prompts), "-o", str(tmp_path / "no" / "out")]) == 1
+    assert run([*command, str(prompts), "-o", str(tmp_path / "no" / "out")]) == 2
+    assert run([*command, str(prompts), "-o", str(tmp_path)]) == 2
+    assert f"{tmp_path}: Is a directory; give a file." in capsys.readouterr().err
+    assert run([*command, str(prompts), "-o", "/dev/full"]) == 1
+    assert capsys.readouterr().err == "error: /dev/full: No space left on device.\n"
+    assert run([*command, "/dev/zero"]) == 2
+    assert "is this a file of prompts?" in capsys.readouterr().err
     assert prompts.read_text() == "x\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +30,15 @@ def _fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (Overloaded("too much."), 1, "error: too much."),
         (
             FileNotFoundError(2, "gone", "x.log"),
-            1,
-            "error: x.log: gone.",
+            2,
+            "error: x.log: gone; check the path.",
         ),
+        (
+            PermissionError(13, "Permission denied", "x"),
+            2,
+            "error: x: Permission denied; check its permissions.",
+        ),
+        (OSError(5, "Input/output error", "x"), 1, "error: x: Input/output error."),
         (OSError(28, "No space left on device"), 1, "error: No space left on device."),
     ],
 )
@@ -126,4 +133,11 @@ def test_a_reader_that_left_is_no_traceback() -> None:
     process = _octavo("--version", stdout=writing)
     os.close(writing)
     assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 1
+
+
+def test_an_output_that_takes_nothing_is_told_once() -> None:
+    with Path("/dev/full").open("wb") as full:
+        process = _octavo("--version", stdout=full.fileno())
+        assert process.communicate(timeout=60)[1] == "error: No space left on device.\n"
     assert process.returncode == 1

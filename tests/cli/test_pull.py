@@ -36,6 +36,16 @@ def test_what_cannot_be_had_is_named(capsys: pytest.CaptureFixture[str], model: 
     assert model.removeprefix("hf:") in shown
 
 
+def test_no_network_is_the_machine_s_fault(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert main.run(["pull", "hf:a/b/c.gguf"]) == 1
+    assert capsys.readouterr().err == (
+        "error: 'hf:a/b/c.gguf' cannot be downloaded: the hub cannot be reached; check the network.\n"
+    )
+
+
 def test_a_file_that_is_no_model_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "text.gguf"
     path.write_text("not a model")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,12 @@ from octavo.llm import CompletionOutput, Request, RequestOutput
 from octavo.sampling.params import SamplingParams
 
 
-def read(text: str | bytes, *, jsonl: bool | None = None, chat: bool = False, **defaults: Any) -> list[Task]:
+def read(
+    text: str | bytes, *, model: str = "m", jsonl: bool | None = None, chat: bool = False, **defaults: Any
+) -> list[Task]:
     data = text.encode() if isinstance(text, str) else text
-    return read_tasks(data, {"max_tokens": 256, **defaults}, jsonl=jsonl, chat=chat)
+    defaults = {"max_tokens": 256, **defaults}
+    return read_tasks(io.BytesIO(data), defaults, model=model, jsonl=jsonl, chat=chat)
 
 
 def test_plain_lines() -> None:
@@ -82,10 +88,39 @@ def test_a_bad_record_is_told_and_the_others_stand(line: str, message: str) -> N
     assert first.error is last.error is None
 
 
-def test_a_line_that_is_no_text() -> None:
-    good, bad = read(b"ok\n\xff\xfe\n")
-    assert good.prompt == "ok"
-    assert "not UTF-8" in (bad.error or "")
+@pytest.mark.parametrize(
+    "line", [b"\xff\xfe", b'{"prompt": "\xff"}', b'{"prompt": "x", "\xff": 1}', b"{\xff"]
+)
+def test_a_line_that_is_no_text(line: bytes) -> None:
+    good, bad = read(b"{}\n" + line + b"\n", jsonl=line.startswith(b"{"))
+    assert good.id == 1
+    assert "Line 2 is not UTF-8" in (bad.error or "")
+
+
+def test_an_endless_line_is_refused() -> None:
+    with (
+        Path("/dev/zero").open("rb") as file,
+        pytest.raises(InvalidParameter, match="Line 1 has more than 64 MiB"),
+    ):
+        read_tasks(file, {}, model="m", jsonl=None, chat=False)
+
+
+def test_a_hash_tells_requests_apart() -> None:
+    def hashes(text: str, **how: Any) -> list[str]:
+        return [task.request_hash for task in read(text, **how)]
+
+    same = '{"id": %s, "prompt": "x"}\n'
+    first, second = hashes(same % 1 + same % 2)
+    assert first == second
+    assert first == hashes('{"prompt": "x", "top_p": 1.0, "stop": []}')[0]
+    others = hashes(
+        '{"prompt": "y"}\n{"prompt": "x", "n": 2}\n{"prompt": [1]}\n{"prompt": "x", "seed": 1}\n'
+        '{"messages": [{"role": "user", "content": "x"}]}\n{"prompt": "x", "logit_bias": {"5": 1}}'
+    )
+    others += hashes('{"prompt": "x"}', model="other") + hashes('{"prompt": "x"}', max_tokens=9)
+    assert len({first, *others}) == 9
+    assert hashes('{"prompt": "x"}', chat=True) == others[4:5]
+    assert hashes("{}\n{") == ["", ""]
 
 
 def test_defaults_are_checked() -> None:
@@ -100,7 +135,7 @@ def test_answers() -> None:
         for i, (text, stop) in enumerate([("a", "\n"), ("b", None)])
     )
     request = Request("x", (1, 2, 3), SamplingParams(seed=9))
-    record = answer_record(Task("a"), request, RequestOutput("x", (1, 2, 3), outputs[:1]))
+    record = answer_record(Task("a", request_hash="h"), request, RequestOutput("x", (1, 2, 3), outputs[:1]))
     assert record == {
         "id": "a",
         "text": "a",
@@ -110,6 +145,7 @@ def test_answers() -> None:
         "seed": 9,
         "prompt_tokens": 3,
         "completion_tokens": 1,
+        "request_hash": "h",
     }
     two = answer_record(
         Task(1),
@@ -124,9 +160,9 @@ def test_answers() -> None:
 
 
 RECORDS: list[dict[str, Any]] = [
-    {"id": 1, "text": "é\n"},
+    {"id": 1, "text": "é\n", "request_hash": "h"},
     {"id": "1", "error": "x"},
-    {"id": "b", "choices": []},
+    {"id": "b", "choices": [], "request_hash": "h"},
 ]
 
 
@@ -146,21 +182,79 @@ def test_a_file_torn_anywhere_is_continued(tmp_path_factory: pytest.TempPathFact
     path.write_bytes(whole[:cut])
     with AnswerFile(path) as answers:
         for record in RECORDS:
-            if not answers.done(Task(record["id"])):
+            if not answers.done(Task(record["id"], request_hash="h")):
                 answers.write(record)
     assert path.read_bytes() == whole
 
 
 def test_ids_keep_their_type(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
-    path.write_text('{"id": 1, "text": ""}\n')
+    path.write_text('{"id": 1, "text": "", "request_hash": "h"}\n')
     with AnswerFile(path) as answers:
-        assert answers.done(Task(1))
-        assert not answers.done(Task("1"))
+        assert answers.done(Task(1, request_hash="h"))
+        assert not answers.done(Task("1", request_hash="h"))
+
+
+def test_an_error_is_tried_again_and_not_written_twice(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    error = {"id": 1, "error": "It broke."}
+    for _ in range(2):
+        with AnswerFile(path) as answers:
+            assert not answers.done(Task(1, request_hash="h"))
+            answers.write(error)
+            assert (answers.answered, answers.failed) == (0, 1)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [error]
+    with AnswerFile(path) as answers:
+        answers.write({"id": 1, "text": "", "request_hash": "h"})
+        assert (answers.answered, answers.failed) == (1, 0)
+    with AnswerFile(path) as answers:
+        assert answers.done(Task(1, request_hash="h"))
+
+
+def test_an_answer_to_another_request_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    whole = write_all(path)
+    with AnswerFile(path) as answers, pytest.raises(InvalidParameter, match=r"id 'b' to another request"):
+        answers.done(Task("b", request_hash="other"))
+    assert path.read_bytes() == whole
+
+
+def test_one_process_writes_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    whole = write_all(path)
+    with (
+        AnswerFile(path),
+        pytest.raises(InvalidParameter, match="written by another octavo generate"),
+        AnswerFile(path),
+    ):
+        pass
+    assert write_all(path).startswith(whole)
+
+
+def test_a_full_disk_names_the_file() -> None:
+    with (
+        pytest.raises(OSError, match=r"No space left on device: '/dev/full'"),
+        AnswerFile(Path("/dev/full")) as out,
+    ):
+        out.write(RECORDS[0])
+
+
+def test_a_pipe_is_written_and_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    seen: list[bytes] = []
+    reader = threading.Thread(target=lambda: seen.append(path.read_bytes()))
+    reader.start()
+    with AnswerFile(path) as answers:
+        assert not answers.continues
+        answers.write({"id": 1, "error": "x"})
+    reader.join(60)
+    assert seen == [b'{"id":1,"error":"x"}\n']
 
 
 @pytest.mark.parametrize(
-    "content", ["hello\n", "hello", '{"id": 1, "prompt": "x"}\n', "[1]\n", '{"text": ""}\n']
+    "content",
+    ["hello\n", "hello", '{"id": 1, "prompt": "x"}\n', "[1]\n", '{"text": ""}\n', '{"id": 1, "text": ""}\n'],
 )
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "out.jsonl"

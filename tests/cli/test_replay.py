@@ -34,6 +34,29 @@ def test_the_first_other_plan_is_told(capsys: pytest.CaptureFixture[str], step_l
     assert capsys.readouterr().out.startswith("different after 0 equal steps: step 0")
 
 
+def test_a_log_without_steps_is_not_the_same_as_anything(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "steps.log"
+    fakes.make_engine(log=str(path)).close()
+    assert main.run(["replay", str(path)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "no steps" in shown.err and str(path) in shown.err
+
+
+def test_each_run_is_told(capsys: pytest.CaptureFixture[str], step_log: Path) -> None:
+    lines = step_log.read_bytes().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if b'"type":"commit"' in line)
+    step_log.write_bytes(b"".join(lines[:last]) + lines[last][:9])  # its engine died
+    fakes.make_engine(log=str(step_log)).close()
+    assert main.run(["replay", str(step_log)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("run 1 of 2: same: ")
+    assert first.endswith("was launched and never finished; the last line is cut off")
+    assert second == "run 2 of 2: no steps"
+
+
 @pytest.mark.parametrize("content", [None, b"", b"\x00\xff", b'{"a": 1}\n'])
 def test_what_is_no_log_is_an_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes | None

@@ -90,6 +90,32 @@ def test_a_key_and_a_name_of_one_s_own(tiny_model_path: Path) -> None:
         assert _end(process, signal.SIGTERM) == (0, "")
 
 
+def test_an_end_that_waits_says_so_and_a_second_signal_ends_at_once(tiny_model_path: Path) -> None:
+    arguments = ["--port", "0", "--num-blocks", "64", "--backend", "reference", "--drain-timeout", "600"]
+    with _served(str(tiny_model_path), *arguments) as process:
+        sentence, _ = _announced(process)
+        url = sentence.split(" on ")[1].split(" ")[0] + "/v1/completions"
+        body = {"prompt": "Hello", "n": 32, "max_tokens": None, "ignore_eos": True, "stream": True}
+        with httpx2.stream("POST", url, json=body, timeout=120) as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: ")
+            engine = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            os.kill(int(engine), signal.SIGSTOP)  # now it cannot finish by itself
+            process.send_signal(signal.SIGINT)
+            assert process.stderr is not None
+            assert "running requests: 1; waiting up to 600 s" in process.stderr.readline()
+            code, error = _end_while_read(process, lines)
+        assert code == 0
+        assert "1 requests are ended unfinished" in error
+
+
+def _end_while_read(process: subprocess.Popen[str], lines: Iterator[str]) -> tuple[int, str]:
+    process.send_signal(signal.SIGINT)
+    assert list(lines)[-2:] == ["data: [DONE]", ""]
+    _, error = process.communicate(timeout=120)
+    return process.returncode, error
+
+
 def _refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main.run(["serve", *arguments]) == 2
     shown = capfd.readouterr()

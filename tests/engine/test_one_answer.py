@@ -126,8 +126,8 @@ def test_resumed_after_a_restart(runner: Runner, adds: list[Add], alone: Answers
 def test_a_recorded_run_replays_to_identical_plans(runner: Runner, adds: list[Add], tmp_path: Path) -> None:
     log = tmp_path / "steps.jsonl"
     _, stats = runner(*adds, num_blocks=40, max_step_tokens=48, max_running=22, step_log=str(log))
-    report = replay(log)
-    assert report.difference is None and report.steps == stats.steps
+    [run] = replay(log)
+    assert run.difference is None and run.steps == stats.steps
 
 
 def test_depth_one_answers_as_depth_zero(runner: Runner, adds: list[Add], alone: Answers) -> None:

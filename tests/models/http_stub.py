@@ -24,13 +24,14 @@ class Server:
     """`url` is its address; `answers` maps paths to answers and may change at any time.
 
     `cuts`: for successive GETs, after how many bytes of the body the connection breaks.
-    `requests`: (method, path, Range or None), in order.
+    `requests`: (method, path, Range or None), in order. `tokens`: the Authorization headers.
     """
 
     def __init__(self, answers: dict[str, Answer] | None = None) -> None:
         self.answers = answers or {}
         self.cuts: list[int] = []
         self.requests: list[tuple[str, str, str | None]] = []
+        self.tokens: set[str | None] = set()
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -65,6 +66,7 @@ class Server:
         wanted = handler.headers.get("Range")
         path = handler.path.partition("?")[0]
         self.requests.append((handler.command, path, wanted))
+        self.tokens.add(handler.headers.get("Authorization"))
         answer = self.answers.get(path, Answer(b"not found", 404))
         status, body, extra = answer.status, answer.body, list(answer.headers)
         if wanted and answer.ranges and status == 200:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from octavo.errors import ModelError
-from octavo.models.cache import Hashes, cache_root, need_space, replace_file, storing
+from octavo.errors import ModelError, ServerError
+from octavo.models.cache import Hashes, cache_root, locked, need_space, replace_file, storing
 
 
 def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -98,10 +98,21 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert most == 1
+    assert not list((tmp_path / "new").iterdir())
+
+
+def test_a_lock_leaves_nothing_behind_and_can_be_refused(tmp_path: Path) -> None:
+    with locked(tmp_path / "t"):
+        with pytest.raises(BlockingIOError), locked(tmp_path / "t", wait=False):
+            pass
+        assert [path.name for path in tmp_path.iterdir()] == ["t.lock"]
+    with pytest.raises(ModelError), storing(tmp_path / "t"):
+        raise ModelError("no such thing.")
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_the_disk_refuses(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="Disk quota exceeded; free some space"), storing(tmp_path / "t"):
+    with pytest.raises(ServerError, match="Disk quota exceeded; free some space"), storing(tmp_path / "t"):
         raise OSError(122, os.strerror(122))
     with pytest.raises(ModelError, match="Permission denied; make it writable"), storing(tmp_path / "t"):
         raise PermissionError(13, os.strerror(13))
@@ -109,7 +120,7 @@ def test_what_the_disk_refuses(tmp_path: Path) -> None:
 
 def test_need_space(tmp_path: Path) -> None:
     need_space(tmp_path, 1, "A byte")
-    with pytest.raises(ModelError, match="A lot needs 1000000000000 MB in"):
+    with pytest.raises(ServerError, match="A lot needs 1000000000000 MB in"):
         need_space(tmp_path, 10**18, "A lot")
 
 

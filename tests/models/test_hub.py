@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, ServerError
 from octavo.models.hub import hub_file
 from octavo.models.store import open_model
 from tests.models.http_stub import Answer, Server
@@ -62,6 +63,7 @@ def test_the_store_opens_it(hub: Server, tmp_path: Path) -> None:
         (refusal("EntryNotFound", 404), "has no file 'quants/tiny.Q4_1.gguf'"),
         (refusal("RepoNotFound", 401), "has no 'some/model-GGUF', or it is private"),
         (refusal("GatedRepo", 403), "open only to accounts that accepted its terms"),
+        (Answer(b"", 404), "404.*check the name, HF_ENDPOINT and HF_TOKEN"),
     ],
 )
 def test_refusals(hub: Server, tmp_path: Path, answer: Answer, reason: str) -> None:
@@ -70,11 +72,48 @@ def test_refusals(hub: Server, tmp_path: Path, answer: Answer, reason: str) -> N
         hub_file(REF, tmp_path)
 
 
-def test_no_network(hub: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_is_told_soon_and_once(
+    hub: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def sleep(_: float) -> None:
+        pytest.fail("it waits to try again")
+
     with Server() as gone:
         monkeypatch.setenv("HF_ENDPOINT", gone.url)
-    monkeypatch.setattr("time.sleep", lambda _: None)  # the library tries again, ever later
-    with pytest.raises(ModelError, match="the hub cannot be reached; check the network"):
+    monkeypatch.setattr("time.sleep", sleep)
+    with pytest.raises(ServerError, match="the hub cannot be reached; check the network"):
+        hub_file(REF, tmp_path)
+    assert hub.requests == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_hub_that_fails_is_no_fault_of_the_name(
+    hub: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.answers[PATH] = Answer(b"", 503)
+    with pytest.raises(ServerError, match=r"cannot be downloaded \(.*503.*; try again"):
+        hub_file(REF, tmp_path)
+    assert len(hub.requests) == 1
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_token_is_sent(hub: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub_file(REF, tmp_path)
+    assert hub.tokens == {"Bearer hf_secret"}
+
+
+def test_a_hub_that_is_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "0.2")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(ServerError, match="the hub cannot be reached"):
+            hub_file(REF, tmp_path)
+
+
+def test_offline_by_the_user_s_wish(hub: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: True)
+    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set"):
         hub_file(REF, tmp_path)
     assert hub.requests == []
 

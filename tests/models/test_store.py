@@ -16,7 +16,7 @@ import pytest
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, ServerError
 from octavo.models import store
 from octavo.models.gguf import GGUFFile
 from octavo.models.store import StoredModel, open_model
@@ -130,13 +130,51 @@ def test_the_second_opening_converts_nothing(source: Path, cache: Path) -> None:
 def test_another_kernel_version_or_other_bytes_convert_anew(
     source: Path, cache: Path, tmp_path: Path
 ) -> None:
-    folders = {
-        open_model(source, cache=cache, packer=RawPacker(version)).dir for version in ("1", "2", "../3")
-    }
     other = write_tiny_llama(tmp_path / "other.gguf", seed=1)
-    folders.add(open_model(other, cache=cache, packer=RawPacker("1")).dir)
+    models = [
+        open_model(source, cache=cache, packer=RawPacker("1")),
+        open_model(source, cache=cache, packer=RawPacker("../2")),
+        open_model(other, cache=cache, packer=RawPacker("1")),
+        open_model(source, cache=cache, packed=False),
+    ]
+    folders = {model.dir for model in models}
     assert len(folders) == 4
-    assert {folder.parent for folder in folders} == {cache / "models"}
+    assert set((cache / "models").iterdir()) == folders  # no locks, no drafts
+
+
+def test_older_versions_go_when_nobody_uses_them(source: Path, cache: Path, tmp_path: Path) -> None:
+    other = write_tiny_llama(tmp_path / "other.gguf", seed=1)
+    kept = {
+        open_model(other, cache=cache, packer=RawPacker("1")).dir,
+        open_model(source, cache=cache, packed=False).dir,
+    }
+    first = open_model(source, cache=cache, packer=RawPacker("1"))
+    died = first.dir.with_name(f"{first.dir.name}0.draft")
+    died.mkdir()
+    second = open_model(source, cache=cache, packer=RawPacker("2")).dir
+    assert not died.exists()
+    assert set((cache / "models").iterdir()) == kept | {first.dir, second}  # the first is in use
+    assert StoredModel.load(first.dir) == first
+    del first
+    third = open_model(source, cache=cache, packer=RawPacker("3"))
+    assert set((cache / "models").iterdir()) == kept | {third.dir}
+
+
+def test_another_process_keeps_its_folder(source: Path, cache: Path) -> None:
+    folder = open_model(source, cache=cache, packer=RawPacker("1")).dir
+    code = (
+        "import sys; from octavo.models.store import StoredModel; "
+        "model = StoredModel.load(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as user:
+        assert user.stdout is not None and user.stdout.readline() == "open\n"
+        open_model(source, cache=cache, packer=RawPacker("2"))
+        assert folder.exists()
+        user.communicate()
+    open_model(source, cache=cache, packer=RawPacker("3"))
+    assert not folder.exists()
 
 
 def test_without_kernels(source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +245,7 @@ def test_a_failed_conversion_leaves_nothing(tmp_path: Path, cache: Path) -> None
         ModelError, match=r"'blk\.0\.attn_q\.weight' .* F16 \(128, 128\), cannot be run .*no F16"
     ):
         open_model(path, cache=cache, packer=RawPacker())
-    assert not [folder for folder in (cache / "models").iterdir() if folder.is_dir()]
+    assert not list((cache / "models").iterdir())
 
 
 def test_a_draft_of_a_process_that_died_is_no_obstacle(source: Path, cache: Path) -> None:
@@ -262,9 +300,9 @@ def test_a_disk_that_is_full(source: Path, cache: Path, monkeypatch: pytest.Monk
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(store, "pack_weights", full)
-    with pytest.raises(ModelError, match="No space left on device; free some space"):
+    with pytest.raises(ServerError, match="No space left on device; free some space"):
         open_model(source, cache=cache, packer=RawPacker())
-    assert not [folder for folder in (cache / "models").iterdir() if folder.is_dir()]
+    assert not list((cache / "models").iterdir())
 
 
 def test_an_unreadable_source(cache: Path, tmp_path: Path) -> None:

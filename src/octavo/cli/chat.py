@@ -24,6 +24,8 @@ _HELP = """\
 /help    this list
 Ctrl-C stops an answer."""
 
+_MAX_PIPED_BYTES = 64 << 20
+
 # What a model says may not steer the terminal: control characters but tab and line end become U+FFFD.
 _VISIBLE = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
 
@@ -45,11 +47,16 @@ def chat(
     settings: dict[str, Any],
 ) -> None:
     """Talk to MODEL here, without a server."""
+    from octavo.errors import InvalidParameter
     from octavo.sampling.params import SamplingParams
 
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
     if message is None and not sys.stdin.isatty():
-        message = sys.stdin.buffer.read().decode(errors="replace")
+        message = _piped()
+    for text in (system, message):
+        _check_utf8(text or "")
+    if message is not None and not message.strip():
+        raise InvalidParameter("No message was given; write one, or pipe one in.", "message")
     with local_model(model, settings) as llm:
         conversation = Conversation(llm, params, system)
         if message is not None:
@@ -92,9 +99,33 @@ class Conversation:
         return whole
 
 
+def _piped() -> str:
+    """What standard input holds; bytes that are no UTF-8 are marked as Python marks them in arguments."""
+    from octavo.errors import InvalidParameter
+
+    data = sys.stdin.buffer.read(_MAX_PIPED_BYTES + 1)
+    if len(data) > _MAX_PIPED_BYTES:
+        raise InvalidParameter(
+            f"The input has more than {_MAX_PIPED_BYTES >> 20} MiB; is it a message?", "message"
+        )
+    return data.decode(errors="surrogateescape")
+
+
+def _check_utf8(text: str) -> None:
+    """Raise InvalidParameter for text from a terminal, a pipe or an argument that had other bytes in it."""
+    from octavo.errors import InvalidParameter
+
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidParameter(
+            f"The input is not UTF-8 (at character {error.start + 1}); set the terminal to UTF-8, or convert the text."
+        ) from None
+
+
 def _talk(conversation: Conversation) -> None:
     """Read and answer lines until the end."""
-    from octavo.errors import ClientError
+    from octavo.errors import ClientError, InvalidParameter
 
     with suppress(ImportError):
         import readline  # noqa: F401 gives input() its editing and history
@@ -103,9 +134,16 @@ def _talk(conversation: Conversation) -> None:
     while True:
         try:
             line = input("> ").strip()
+            _check_utf8(line)
         except EOFError:
             print()
             return
+        except UnicodeDecodeError as error:  # where Python does not mark such bytes
+            print(f"The input is not UTF-8 ({error.reason}); set the terminal to UTF-8.", file=sys.stderr)
+            continue
+        except InvalidParameter as error:
+            print(error, file=sys.stderr)
+            continue
         except KeyboardInterrupt:
             print("\n/exit leaves.")
             continue

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -54,45 +55,53 @@ def generate(
 
     A record has "prompt" or "messages", perhaps an "id", and any sampling parameter, such as "temperature", "n" or
     "stop". Answers come in the order in which they finish; their "id" is the record's, or the number of its line.
-    A bad record is answered by an "error", and the exit code is then 2.
+    A record that cannot be answered gets an "error", and the exit code is then 2; the next run tries it again.
     """
     from octavo.cli.records import AnswerFile, read_tasks
     from octavo.llm import RequestProgress
 
-    data = sys.stdin.buffer.read() if prompts == "-" else Path(prompts).read_bytes()
     defaults = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
-    tasks = read_tasks(data, defaults, jsonl=jsonl, chat=chat)
-    failed = 0
+    with _input(prompts) as file:
+        tasks = read_tasks(file, defaults, model=model, jsonl=jsonl, chat=chat)
     with AnswerFile(None if output == "-" else Path(output)) as answers:
         waiting = [task for task in tasks if not answers.done(task)]
-        if waiting:
-            with local_model(model, settings) as llm, RequestProgress(len(waiting)) as progress:
-                failed = _answer(llm, waiting, answers, progress)
-    skipped = len(tasks) - len(waiting)
+        skipped = len(tasks) - len(waiting)
+        try:
+            if waiting:
+                with local_model(model, settings) as llm, RequestProgress(len(waiting)) as progress:
+                    _answer(llm, waiting, answers, progress)
+        except KeyboardInterrupt:
+            again = "; the same command goes on from there" if answers.continues else ""
+            print(
+                f"interrupted: {answers.answered + skipped} of {len(tasks)} are answered{again}",
+                file=sys.stderr,
+            )
+            raise
     print(
-        f"{len(waiting) - failed} answered, {failed} failed"
+        f"{answers.answered} answered, {answers.failed} failed"
         + (f", {skipped} done before" if skipped else ""),
         file=sys.stderr,
     )
-    if failed:
+    if answers.failed:
         raise typer.Exit(2)
 
 
-def _answer(llm: LLM, tasks: list[Task], answers: AnswerFile, progress: RequestProgress) -> int:
-    """Write an answer for every task; how many are errors."""
+def _input(prompts: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if prompts == "-" else Path(prompts).open("rb")
+
+
+def _answer(llm: LLM, tasks: list[Task], answers: AnswerFile, progress: RequestProgress) -> None:
+    """Write an answer, or an error, for every task."""
     from octavo.cli.records import answer_record
     from octavo.errors import ClientError
 
-    failed = 0
     running: dict[int, Task] = {}
 
     def requests() -> Iterator[Request]:
-        nonlocal failed
         for task in tasks:
             try:
                 request = _prepare(llm, task)
             except ClientError as error:
-                failed += 1
                 answers.write({"id": task.id, "error": str(error)})
                 progress.add()
             else:
@@ -100,11 +109,8 @@ def _answer(llm: LLM, tasks: list[Task], answers: AnswerFile, progress: RequestP
                 yield request
 
     for request, result in llm.run(requests()):
-        record = answer_record(running.pop(id(request)), request, result)
-        failed += "error" in record
-        answers.write(record)
+        answers.write(answer_record(running.pop(id(request)), request, result))
         progress.add(result)
-    return failed
 
 
 def _prepare(llm: LLM, task: Task) -> Request:

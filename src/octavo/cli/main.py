@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `octavo --help` stays quic
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -64,15 +65,37 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output has gone; the interpreter must not try to flush to it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()  # its reader has gone
         return 1
     except Exception as error:
         if os.environ.get("OCTAVO_TRACEBACK"):
             raise
         code, message = _explain(error)
         print("error:", " ".join(message.split()), file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _give_up_output()
         return code
+
+
+def _give_up_output() -> None:
+    """Nothing can be written to standard output: the interpreter must not try to flush to it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_CALLERS = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.ELOOP: "check the path",
+    errno.ENAMETOOLONG: "check the path",
+    errno.EISDIR: "give a file",
+    errno.EACCES: "check its permissions",
+    errno.EPERM: "check its permissions",
+    errno.EROFS: "choose another place",
+    errno.ENXIO: "choose another file",
+}
+"""What is wrong with a path that was typed, and what to do. Other errors are the machine's."""
 
 
 def _explain(error: Exception) -> tuple[int, str]:
@@ -84,8 +107,11 @@ def _explain(error: Exception) -> tuple[int, str]:
             return 2, error.format_message() + hint
         case OctavoError():
             return 2 if isinstance(error, ClientError) else 1, str(error)
-        case OSError(strerror=str(reason)):
-            return 1, f"{error.filename}: {reason}." if error.filename else f"{reason}."
+        case OSError(strerror=str(reason), filename=None):
+            return 1, f"{reason}."
+        case OSError(strerror=str(reason), filename=path):
+            remedy = _CALLERS.get(error.errno or 0)
+            return (2, f"{path}: {reason}; {remedy}.") if remedy else (1, f"{path}: {reason}.")
         case MemoryError():
             return 1, "this machine has not enough memory; try a smaller --kv-memory or a smaller model."
     kind = type(error).__name__

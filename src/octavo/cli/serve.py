@@ -54,8 +54,9 @@ def serve(
     if "step_log" in settings:
         settings["step_log"] = str(Path(settings["step_log"]).absolute())
     name = served_model_name or model
+    stored = fetch(model)  # kept until the end: an engine that is restarted needs the folder again
     run(
-        EngineConfig(model_dir=str(fetch(model).dir), **settings),
+        EngineConfig(model_dir=str(stored.dir), **settings),
         model_name=name,
         host=host,
         port=port,

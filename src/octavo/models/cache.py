@@ -14,14 +14,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, ServerError
 
-__all__ = ["Hashes", "Progress", "cache_root", "need_space", "replace_file", "storing"]
+__all__ = ["Hashes", "Progress", "cache_root", "locked", "need_space", "replace_file", "storing"]
 
 Progress = Callable[[int, int, str], None]
 """progress(done_bytes, total_bytes, what): called often, from the thread that works."""
@@ -42,27 +42,52 @@ def cache_root() -> Path:
 @contextmanager
 def storing(target: Path) -> Iterator[None]:
     """Make `target`'s folder and hold a lock for `target`, so that of several processes one works and the
-    others find its result. The lock dies with its process. What the disk refuses becomes one ModelError.
+    others find its result. What the disk refuses becomes one sentence: a ServerError when it is full, else a
+    ModelError.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.with_name(f"{target.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(target):
             yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = "free some space" if full else "make it writable"
-        raise ModelError(
+        raise (ServerError if full else ModelError)(
             f"'{target}' cannot be stored: {error.strerror or error}; {hint}, or set OCTAVO_CACHE to another "
             "folder."
         ) from error
 
 
+@contextmanager
+def locked(target: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock for `target`, a file beside it that is gone afterwards; a lock dies with its process.
+    Raises OSError; a BlockingIOError when another has it and `wait` is False."""
+    path = target.with_name(f"{target.name}.lock")
+    while True:
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if not _is_still(path, lock.fileno()):
+                continue  # the one who had it has removed it: a newcomer would lock another file
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+            return
+
+
+def _is_still(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
 def need_space(folder: Path, nbytes: int, what: str) -> None:
-    """Raise ModelError when the disk of an existing `folder` has less than `nbytes` free."""
+    """Raise ServerError when the disk of an existing `folder` has less than `nbytes` free."""
     free = shutil.disk_usage(folder).free
     if free < nbytes:
-        raise ModelError(
+        raise ServerError(
             f"{what} needs {nbytes / 1e6:.0f} MB in '{folder}', {free / 1e6:.0f} MB are free; free some "
             "space, or set OCTAVO_CACHE to another folder."
         )

