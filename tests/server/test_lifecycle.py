@@ -67,7 +67,12 @@ def test_keys_guard_every_route_but_health(tiny_engine: dict[str, Any]) -> None:
     assert "/v1/models" in paths
     for path in [*paths, "/docs", "/openapi.json", "/nothing"]:
         is_health = path.startswith("/health")
-        for headers in ({}, bearer("wrong"), {"authorization": "Basic first-key"}):
+        for headers in (
+            {},
+            {"authorization": "Bearer"},
+            bearer("wrong"),
+            {"authorization": "Basic first-key"},
+        ):
             response = server.client.get(path, headers=headers)
             assert (response.status_code == 401) != is_health, path
             if not is_health:

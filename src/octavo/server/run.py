@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
     from octavo.server.serving import Serving
 
-__all__ = ["run"]
+__all__ = ["check_keys", "run"]
 
 _logger = logging.getLogger(__name__)
 
@@ -44,8 +44,9 @@ def run(
     on_ready: Callable[[str, EngineInfo], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish, at most `drain_timeout_s`; a second signal
-    ends at once. `on_ready` is told once: the address, and what the engine can do. Raises SettingsError (the port), and
-    what kept the engine from starting."""
+    ends at once. `on_ready` is told once: the address, and what the engine can do. Raises SettingsError (a key, the
+    port), and what kept the engine from starting."""
+    check_keys(api_keys)
     listener = _bind(host, port)
     gc.disable()  # start-up makes objects that stay; looking for garbage among them costs a twentieth of it
     try:
@@ -62,6 +63,19 @@ def run(
             uvloop.run(_Host(serving, listener, api_keys, drain_timeout_s, on_ready).serve())
     finally:
         gc.enable()
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Raise SettingsError for a key that no client could send, or that every client sends: the empty one."""
+    for key in keys:
+        if not key.strip():
+            raise SettingsError(
+                "The API key is empty, which would let everybody in; give a key, or none at all for an open server."
+            )
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise SettingsError(
+                "An API key holds a space or a character that a header cannot carry; use visible ASCII characters."
+            )
 
 
 def _bind(host: str, port: int) -> socket.socket:
