@@ -121,6 +121,8 @@ def test_no_such_model_names_the_one_there_is(server: Server) -> None:
 
 def test_unknown_routes_and_methods(server: Server) -> None:
     assert "/v1/nothing" in error_of(server.client.get("/v1/nothing"), 404)["message"]
+    error_of(server.client.post("/v1/completions/", json={"prompt": "a"}), 404)
+    error_of(server.client.get("/health/"), 404)
     refused = server.client.get("/v1/completions")
     assert "GET" in error_of(refused, 405)["message"]
     assert refused.headers["allow"] == "POST"
