@@ -37,8 +37,8 @@ class Capacity(msgspec.Struct, frozen=True):
         room = self.max_model_len - len(prompt)
         if room < 0 or (room == 0 and params.max_tokens != 0):
             raise CapacityError(
-                f"{subject} has {len(prompt)} tokens, and this server's limit for prompt and answer together is "
-                f"{self.max_model_len} (its KV memory holds {self.kv_tokens}); shorten the prompt.",
+                f"{subject} has {len(prompt)} tokens, and the limit for prompt and answer together is "
+                f"{self.max_model_len} (the KV memory holds {self.kv_tokens}); shorten the prompt.",
                 "prompt",
             )
         if params.min_tokens > room:
@@ -49,7 +49,7 @@ class Capacity(msgspec.Struct, frozen=True):
             )
         if params.n > self.max_running:
             raise CapacityError(
-                f"n is {params.n}, but this server runs {self.max_running} sequences at once; lower n.", "n"
+                f"n is {params.n}, but at most {self.max_running} sequences run at once; lower n.", "n"
             )
         for name, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids)):
             for token in ids:
