@@ -217,7 +217,7 @@ class _Host:
             connection.transport.abort()
         if self._unfinished or late:
             _logger.warning(
-                "the time to drain is over: requests ended unfinished: %d, connections cut off: %d",
+                "the time to drain is over: %d requests are ended unfinished, %d connections are cut off",
                 self._unfinished,
                 len(late),
             )
