@@ -4,7 +4,7 @@
 # make build      compile the kernels again after a change (seconds)
 # make clean      remove .venv and everything built
 #
-# Paths are relative on purpose: the folder may have spaces in its name.
+# Paths are relative on purpose: the folder may have spaces in its name, and so may the model.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -24,13 +24,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := CMakeLists.txt $(wildcard kernels/*)
+quoted = '$(subst ','\'',$(1))'
 CXX_FILES = $(wildcard kernels/*.cpp kernels/*.h kernels/*.inc tests/kernels/*/*.h tests/kernels/*/*.cpp)
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 serve: .venv/.installed
-	@exec $(BIN)/python -m octavo serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+	@exec $(BIN)/python -m octavo serve $(call quoted,$(MODEL)) --host $(call quoted,$(HOST)) --port $(call quoted,$(PORT)) $(ARGS)
 
 test: lint
 	$(BIN)/python -m pytest -m "not slow"
@@ -62,7 +63,7 @@ clean:
 	@[ -n "$(PYTHON)" ] || { echo "error: no Python 3.11 or newer with venv was found; install python3 and python3-venv," \
 		"or give one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Preparing .venv with $(PYTHON) …"
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	@[ -x $(BIN)/python ] || $(call quoted,$(PYTHON)) -m venv .venv
 	@$(BIN)/python -c 'import tomllib; \
 		print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > .venv/build-requires.txt
 	@$(PIP) install -r .venv/build-requires.txt
@@ -70,7 +71,7 @@ clean:
 	@touch $@
 
 .venv/.installed: .venv/.tools $(KERNELS)
-	@echo "Installing Octavo and compiling its kernels (a minute the first time) …"
+	@echo "Installing Octavo and compiling its kernels (a minute or two the first time) …"
 	@$(PIP) install --no-build-isolation --editable .
 	@$(BIN)/python -c 'import octavo._kernels' 2>/dev/null || { \
 		echo "note: no C++ compiler or no Python headers, so the kernels were not built and the slow NumPy backend will serve;" \

@@ -12,6 +12,11 @@ import typer
 
 from octavo.cli.main import app
 from octavo.config import EngineConfig
+from octavo.protocol.body import MAX_DEPTH
+from octavo.protocol.openai import MAX_PROMPTS
+from octavo.sampling import params
+from octavo.server import limits
+from octavo.server.openai import MAX_SEQUENCES
 from tests.conftest import REPOSITORY
 
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -98,6 +103,23 @@ def test_the_script_of_getting_started_prints_an_answer(
     [script] = re.findall(r"^```python\n(from octavo.*?)^```", page, re.MULTILINE | re.DOTALL)
     exec(script, {})
     assert "Paris" in capsys.readouterr().out
+
+
+def test_the_knobs_page_has_the_limits_of_the_api() -> None:
+    page = (REPOSITORY / "docs" / "knobs.md").read_text()
+    section = page.partition("## The limits of the API")[2].partition("##")[0]
+    shown = dict(re.findall(r"^\| ([^|]*) \| ([^|]*) \|$", section, re.MULTILINE))
+    assert f"{limits.MAX_BODY_BYTES >> 20} MiB" in shown["body"]
+    assert f"nested {MAX_DEPTH} deep" in shown["body"]
+    assert f"{limits.MAX_HEAD_BYTES >> 10} KiB" in shown["headers"]
+    times = shown["time for the headers to arrive, and for the body"]
+    assert times.startswith(f"{limits.HEAD_S:g} s, {limits.BODY_S:g} s")
+    assert shown["prompts in one completion request"] == str(MAX_PROMPTS)
+    assert shown["`n`"].startswith(f"{params.MAX_N},")
+    assert shown["prompts × `n`"] == str(MAX_SEQUENCES)
+    assert shown["`stop`"] == f"{params.MAX_STOPS} strings of {params.MAX_STOP_BYTES} bytes"
+    assert shown["`stop_token_ids`"] == str(params.MAX_STOPS)
+    assert shown["`logprobs` of a completion, `top_logprobs` of a chat"] == str(params.MAX_LOGPROBS)
 
 
 def test_the_knobs_page_has_every_option_of_serve_with_its_default() -> None:

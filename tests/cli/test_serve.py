@@ -116,6 +116,15 @@ def _end_while_read(process: subprocess.Popen[str], lines: Iterator[str]) -> tup
     return process.returncode, error
 
 
+def test_the_environment_holds_several_keys(
+    runs: list[tuple[EngineConfig, dict[str, Any]]], tiny_model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCTAVO_API_KEY", "k1 k2")
+    assert main.run(["serve", str(tiny_model_path)]) == 0
+    [(_, rest)] = runs
+    assert rest["api_keys"] == ("k1", "k2")
+
+
 def _refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main.run(["serve", *arguments]) == 2
     shown = capfd.readouterr()
@@ -123,6 +132,26 @@ def _refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert shown.err.startswith("error: ")
     assert shown.err.count("\n") == 1
     return shown.err
+
+
+@pytest.mark.parametrize("arguments", [["--api-key="], ["--api-key", " "], ["--api-key", "k", "--api-key="]])
+def test_an_empty_key_is_no_open_server(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert "The API key is empty" in _refusal(capfd, *arguments)
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+def test_nor_is_an_empty_key_in_the_environment(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("OCTAVO_API_KEY", value)
+    assert "The API key is empty" in _refusal(capfd)
+
+
+def test_a_key_that_no_header_carries_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    for key in ("two words", "schlüssel", "line\nbreak"):
+        line = _refusal(capfd, "--api-key", key)
+        assert "visible ASCII" in line
+        assert key not in line
 
 
 def test_a_taken_port_is_refused(capfd: pytest.CaptureFixture[str], tiny_model_path: Path) -> None:

@@ -62,7 +62,25 @@ def _answer(kind: type[TyperCommand], *arguments: str) -> tuple[int, str, list[A
     ],
 )
 def test_values_and_refusals_are_typer_s_own(line: str) -> None:
-    assert _answer(QuickCommand, *line.split()) == _answer(TyperCommand, *line.split())
+    (code, _, seen), own = _answer(QuickCommand, *line.split()), _answer(TyperCommand, *line.split())
+    assert (code, seen) == (own[0], own[2])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--count x", "'--count': 'x' should be a valid integer."),
+        ("--count 1.5", "'--count': '1.5' should be a valid integer."),
+        ("--least 1", "'--least': '1' should be greater than or equal to 2."),
+        ("--share much", "'--share': 'much' should be a valid number."),
+        ("--mode c", "'--mode': 'c' is not one of 'a', 'b'."),
+        ("--size 2Gix", "'--size': '2Gix' is not a size; write a number and a unit"),
+    ],
+)
+def test_a_refusal_names_option_value_and_what_is_allowed(line: str, words: str) -> None:
+    code, output, _ = _answer(QuickCommand, *line.split())
+    assert code == 2
+    assert f"Invalid value for {words}" in output
 
 
 def test_lists_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,10 +49,14 @@ def test_the_longest_sequence_is_what_the_memory_holds() -> None:
     ("changes", "numbers"),
     [
         ({"kv_memory_bytes": PER_BLOCK - 1}, (PER_BLOCK - 1, PER_BLOCK)),
-        ({"num_blocks": 0}, (PER_BLOCK,)),
+        ({"num_blocks": 0}, ("num_blocks is 0",)),
+        ({"num_blocks": -1}, ("num_blocks is -1",)),
+        ({"num_blocks": 99_999_999_999}, ("num_blocks is 99999999999", 99_999_999_999 * PER_BLOCK, 1 << 30)),
+        ({"kv_memory_bytes": 1 << 40}, ("kv_memory is 1099511627776", 1 << 30)),
         ({"num_blocks": 4, "max_model_len": 65}, (65, 64)),
         ({"max_model_len": 1001}, (1001, 1000)),
-        ({"max_model_len": 0}, (0, 1000)),
+        ({"max_model_len": 0}, ("max_model_len is 0", "2 … 1000")),
+        ({"max_model_len": 1}, ("max_model_len is 1", "2 … 1000")),
         ({"max_running": 0}, (0,)),
         ({"max_step_tokens": 10, "max_running": 11}, (10, 11)),
         ({"block_size": 8}, (8, 16)),
@@ -61,11 +65,32 @@ def test_the_longest_sequence_is_what_the_memory_holds() -> None:
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_numbers(
-    changes: dict[str, object], numbers: tuple[float, ...]
+    changes: dict[str, object], numbers: tuple[float | str, ...]
 ) -> None:
     with pytest.raises(SettingsError) as caught:
         limits_for(SPEC, config(**changes), available_bytes=1 << 30)
     assert all(str(number) in str(caught.value) for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_blocks": 1000}, "num_blocks is 1000"),
+        ({"kv_memory_bytes": 1000 * PER_BLOCK}, f"kv_memory is {1000 * PER_BLOCK} bytes"),
+        ({"memory_utilization": 0.5}, "memory_utilization is 0.5"),
+        ({"num_blocks": 126}, None),
+        ({}, None),
+    ],
+)
+def test_what_is_cut_to_what_can_be_used_is_said(
+    changes: dict[str, object], said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert limits_for(SPEC, config(max_running=2, **changes), available_bytes=1 << 30).num_blocks == 2 * 63
+    assert len(caplog.messages) == (said is not None)
+    if said is not None:
+        [message] = caplog.messages
+        assert message.startswith(said)
+        assert f"126 blocks ({126 * PER_BLOCK} bytes" in message
 
 
 def test_available_memory_is_the_smaller_of_machine_and_cgroup(tmp_path: Path) -> None:

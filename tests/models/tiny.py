@@ -207,9 +207,9 @@ def _random_blocks(kind: str, values: NDArray[np.float32]) -> NDArray[np.uint8]:
     blocks = random.integers(0, 256, (rows, cols // block, nbytes), np.uint8)
 
     def write(scale: float) -> NDArray[np.float32]:
-        blocks[..., scale_at : scale_at + 2] = np.float16([scale]).view(np.uint8)
+        blocks[..., scale_at : scale_at + 2] = np.array([scale], np.float16).view(np.uint8)
         if minimum_at is not None:
-            blocks[..., minimum_at : minimum_at + 2] = np.float16([scale * ratio]).view(np.uint8)
+            blocks[..., minimum_at : minimum_at + 2] = np.array([scale * ratio], np.float16).view(np.uint8)
         return dequantize(blocks.reshape(rows, -1), gguf.GGMLQuantizationType[kind])
 
     write(float(values.std() / write(1.0).std()))

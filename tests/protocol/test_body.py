@@ -22,6 +22,7 @@ class Outer(msgspec.Struct):
     count: int
     inner: list[Inner] = []
     weights: dict[str, float] = {}
+    maybe: str | None = None
 
 
 @pytest.mark.parametrize(
@@ -40,10 +41,43 @@ class Outer(msgspec.Struct):
         (b'{"count": 1, "inner": [{"name": 7}]}', "inner[0].name", "inner[0].name must be a string, not 7."),
         (
             b'{"count": 1, "weights": {"a": null}}',
-            "weights[...]",
-            "weights[...] must be a number, not what it is.",
+            "weights[a]",
+            "weights[a] must be a number, not null.",
         ),
+        (
+            b'{"count": 1, "weights": {"a": 1, "b": 2.5, "c": "x"}}',
+            "weights[c]",
+            'weights[c] must be a number, not "x".',
+        ),
+        (
+            b'{"count": 1, "weights": {"a": 1, "b": true}}',
+            "weights[b]",
+            "weights[b] must be a number, not true.",
+        ),
+        (b'{"count": 1, "inner": 5}', "inner", "inner must be a list, not 5."),
+        (b'{"count": 1, "maybe": 5}', "maybe", "maybe must be a string, not 5."),
         (b"[]", None, "The body must be a JSON object."),
+        (b"", None, "The body is empty; send a JSON object."),
+        (b" \n", None, "The body is empty; send a JSON object."),
+        (b'{"count": 1', None, "The body is not valid JSON: Input data was truncated."),
+        (
+            b'{"inner": [{"name": "a\\ud800"}]}',
+            "inner[0].name",
+            "inner[0].name has the lone surrogate \\ud800, half a character; send both halves.",
+        ),
+        (
+            b'{"\\udc00": 1}',
+            "a key",
+            "a key has the lone surrogate \\udc00, half a character; send both halves.",
+        ),
+        (b'{"count": 1e400}', "count", "count is 1e400; numbers must be finite and in range."),
+        (b'{"weights": {"a": NaN}}', "weights.a", "weights.a is NaN; numbers must be finite and in range."),
+        (b'{"count": -Infinity}', "count", "count is -Infinity; numbers must be finite and in range."),
+        (
+            b'{"inner": [1, 1' + b"0" * 10_000 + b"]}",
+            "inner[1]",
+            "inner[1] is 10000000000000000000… (10001 characters); numbers must be finite and in range.",
+        ),
     ],
 )
 def test_errors_name_field_and_value(body: bytes, param: str | None, message: str) -> None:

@@ -78,6 +78,11 @@ def test_logprobs_of_both_apis() -> None:
 def test_the_newer_name_of_max_tokens_wins() -> None:
     assert chat(max_tokens=5, max_completion_tokens=7).sampling().max_tokens == 7
     assert chat(max_tokens=5).sampling().max_tokens == 5
+    for values in ({"max_completion_tokens": -1}, {"max_completion_tokens": 3, "min_tokens": 4}):
+        with pytest.raises(InvalidParameter, match="max_completion_tokens"):
+            chat(**values).sampling()
+    with pytest.raises(InvalidParameter, match=r"^max_tokens is -1"):
+        chat(max_tokens=-1).sampling()
 
 
 @pytest.mark.parametrize(
@@ -92,10 +97,11 @@ def test_the_four_kinds_of_prompt(prompt: Any, prompts: Any) -> None:
 def test_refused_fields_take_only_values_that_ask_for_nothing(
     kind: type[CompletionRequest | ChatRequest],
 ) -> None:
-    for name, nothing in kind.refused.items():
+    assert ("echo" in kind.refused()) == (kind is ChatRequest)
+    for name, nothing in kind.refused().items():
         for value in nothing:
             assert kind.check_fields({name: value}) == []
-        for value in (7, "x", ["x"], {"x": 1}, True):
+        for value in (7, "x", ["x"], {"x": 1}, *([] if True in nothing else [True])):
             with pytest.raises(InvalidParameter, match=f"{name} is not supported") as caught:
                 kind.check_fields({name: value})
             assert caught.value.param == name

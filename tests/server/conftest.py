@@ -89,9 +89,13 @@ class Server:
 
     def wait(self) -> int:
         """The exit code, when it ends by itself."""
+        return self.end()[0]
+
+    def end(self) -> tuple[int, str]:
+        """The exit code and what it logged, when it ends by itself."""
         self.client.close()
-        self.process.communicate(timeout=TIMEOUT_S)
-        return self.process.returncode
+        _, log = self.process.communicate(timeout=TIMEOUT_S)
+        return self.process.returncode, log
 
 
 @pytest.fixture(scope="session")

@@ -126,13 +126,6 @@ def test_children_wait_for_the_prompts_scores_that_come_with_child_0() -> None:
     assert whole["usage"]["completion_tokens"] == 2
 
 
-def test_an_abort_before_the_prompts_scores_still_ends_every_choice() -> None:
-    params = SamplingParams(n=2, logprobs=0, prompt_logprobs=0)
-    streamed = answer(params, [ids(b"ab")], echo=True)
-    chunks = b"".join(streamed.chunks(output((), child=child, finish_reason="abort")) for child in range(2))
-    assert chunks.count(b'"finish_reason":"abort"') == 2
-
-
 def test_cached_tokens_count_once_for_each_prompt() -> None:
     streamed = answer(SamplingParams(n=2), [ids(b"ab"), ids(b"cd")])
     streamed.chunks(output(ids(b"x"), cached_tokens=2))

@@ -145,6 +145,13 @@ def test_template_variables_reach_the_template_but_not_over_its_own(server: Serv
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
         ({"messages": [{"role": "tool", "content": "a", "tool_call_id": "x"}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": -1},
+            "max_completion_tokens",
+        ),
+        ({"messages": [{"role": "user", "content": "a"}], "echo": True}, "echo"),
         ({"messages": [USER], "tools": [{"type": "function"}]}, "tools"),
         ({"messages": [USER], "response_format": {"type": "json_object"}}, "response_format"),
         ({"messages": [USER], "top_logprobs": 2}, "top_logprobs"),

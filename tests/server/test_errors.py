@@ -38,8 +38,15 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
         ({"prompt": ["a"] * 1000, "n": 100}, "n", "at most 4096"),
         ({"prompt": 3}, "prompt", "must be a string or a list, not 3"),
         ({"prompt": [99999]}, "prompt", "outside the vocabulary"),
-        ({"prompt": [-1]}, "prompt", "outside the vocabulary"),
-        ({"prompt": "a", "max_tokens": "5"}, "max_tokens", 'an integer or null, not "5"'),
+        ({"prompt": [-1]}, "prompt", "prompt[0] is -1, which is outside the vocabulary"),
+        ({"prompt": [[1], [5, 99999]]}, "prompt[1]", "prompt[1][1] is 99999"),
+        ({"prompt": ["a", "a" * 2000], "max_tokens": 1}, "prompt", "prompt[1] has"),
+        ({"prompt": "a", "tools": [{"type": "function"}]}, "tools", "not supported"),
+        ({"prompt": "a", "tool_choice": "required"}, "tool_choice", "not supported"),
+        ({"prompt": "a", "max_completion_tokens": 5}, "max_completion_tokens", "use max_tokens"),
+        ({"prompt": "a", "messages": [{"role": "user"}]}, "messages", "not supported"),
+        ({"prompt": "a", "grammar": "root ::= x"}, "grammar", "not supported"),
+        ({"prompt": "a", "max_tokens": "5"}, "max_tokens", 'must be an integer, not "5"'),
         ({"prompt": "a", "max_tokens": True}, "max_tokens", "not true"),
         ({"prompt": "a", "max_tokens": 5.5}, "max_tokens", "not 5.5"),
         ({"prompt": "a", "max_tokens": -1}, "max_tokens", "-1"),
@@ -57,7 +64,9 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
         ({"prompt": "a", "logit_bias": {"word": 1}}, "logit_bias", "'word'"),
         ({"prompt": "a", "logit_bias": {"99999": 1}}, "logit_bias", "99999"),
         ({"prompt": "a", "logit_bias": {"5": 101}}, "logit_bias[5]", "101"),
-        ({"prompt": "a", "logit_bias": {"5": "x"}}, "logit_bias[...]", "must be a number"),
+        ({"prompt": "a", "logit_bias": {"4": 1, "5": "x"}}, "logit_bias[5]", 'must be a number, not "x"'),
+        ({"prompt": "a", "logit_bias": {"5": None}}, "logit_bias[5]", "not null"),
+        ({"prompt": "a", "logit_bias": {"9999999999": 1}}, "logit_bias", "key 9999999999"),
         ({"prompt": "a", "min_tokens": 20}, "min_tokens", "larger than max_tokens"),
         ({"prompt": "a", "best_of": 3}, "best_of", "best_of is 3"),
         ({"prompt": "a", "suffix": "b"}, "suffix", "not supported"),
@@ -121,6 +130,8 @@ def test_no_such_model_names_the_one_there_is(server: Server) -> None:
 
 def test_unknown_routes_and_methods(server: Server) -> None:
     assert "/v1/nothing" in error_of(server.client.get("/v1/nothing"), 404)["message"]
+    error_of(server.client.post("/v1/completions/", json={"prompt": "a"}), 404)
+    error_of(server.client.get("/health/"), 404)
     refused = server.client.get("/v1/completions")
     assert "GET" in error_of(refused, 405)["message"]
     assert refused.headers["allow"] == "POST"

@@ -27,10 +27,13 @@ def launch(settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
 
 
+def children(server: Server) -> list[str]:
+    return Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+
+
 def engine_pid(server: Server) -> int:
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    assert len(children) == 1
-    return int(children[0])
+    [pid] = children(server)
+    return int(pid)
 
 
 @pytest.fixture
@@ -67,7 +70,12 @@ def test_keys_guard_every_route_but_health(tiny_engine: dict[str, Any]) -> None:
     assert "/v1/models" in paths
     for path in [*paths, "/docs", "/openapi.json", "/nothing"]:
         is_health = path.startswith("/health")
-        for headers in ({}, bearer("wrong"), {"authorization": "Basic first-key"}):
+        for headers in (
+            {},
+            {"authorization": "Bearer"},
+            bearer("wrong"),
+            {"authorization": "Basic first-key"},
+        ):
             response = server.client.get(path, headers=headers)
             assert (response.status_code == 401) != is_health, path
             if not is_health:
@@ -161,18 +169,105 @@ def test_sigterm_lets_running_streams_finish_and_turns_new_ones_away(own_server:
         assert events[-2]["choices"][0]["finish_reason"] == "length"
 
 
-def test_at_the_drain_deadline_streams_end_with_abort(tiny_engine: dict[str, Any]) -> None:
+def test_at_the_drain_deadline_what_is_not_finished_ends_with_an_error(tiny_engine: dict[str, Any]) -> None:
     server = Server(tiny_engine, drain_timeout_s=0.2)
-    results: list[list[Any]] = []
+    streamed: list[list[Any]] = []
+    whole: list[httpx2.Response] = []
     body = {"prompt": [70] * 100, "max_tokens": None, "ignore_eos": True}
-    thread = threading.Thread(target=lambda: results.append(server.events("/v1/completions", **body)))
-    thread.start()
-    server.until(lambda: server.metrics()["vllm:generation_tokens_total"] >= 2)
+    threads = [
+        threading.Thread(target=lambda: streamed.append(server.events("/v1/completions", **body))),
+        threading.Thread(target=lambda: whole.append(server.post("/v1/completions", **body))),
+    ]
+    for thread in threads:
+        thread.start()
+    server.until(lambda: server.metrics()["vllm:num_requests_running"] == 2)
     server.process.terminate()
-    thread.join(TIMEOUT_S)
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    code, log = server.end()
+    assert code == 0
+    assert log.count("2 requests are ended unfinished, 0 connections are cut off") == 1
+    assert_cut_off(streamed[0])
+    assert whole[0].status_code == 503
+    assert whole[0].json()["error"]["code"] == "overloaded"
+    assert "retry-after" in whole[0].headers
+
+
+def assert_cut_off(events: list[Any]) -> None:
+    """The stream tells that it is no whole answer, with no finish reason that OpenAI's clients do not know."""
+    assert "could not finish this answer" in events[-2]["error"]["message"]
+    assert events[-1] == "[DONE]"
+    assert all(choice["finish_reason"] is None for event in events[:-2] for choice in event["choices"])
+
+
+def test_openais_client_raises_for_an_answer_that_was_cut_off(tiny_engine: dict[str, Any]) -> None:
+    server = Server(tiny_engine, drain_timeout_s=0.2)
+    with server.openai(max_retries=0) as client:
+        stream = client.completions.create(
+            model="tiny", prompt="a", max_tokens=500, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        server.process.terminate()
+        with pytest.raises(openai.APIError, match="could not finish this answer"):
+            list(stream)
     assert server.wait() == 0
-    assert results[0][-2]["choices"][0]["finish_reason"] == "abort"
-    assert results[0][-1] == "[DONE]"
+
+
+def test_who_neither_sends_nor_reads_does_not_hold_up_the_end(tiny_engine: dict[str, Any]) -> None:
+    """A body that stops on its way is refused, a stream that nobody reads is cut; one line of log, no traceback."""
+    server = Server(tiny_engine, drain_timeout_s=1.0)
+    address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
+    body = msgspec.json.encode(
+        {"prompt": "a", "max_tokens": 400, "n": 40, "logprobs": 100, "stream": True, "ignore_eos": True}
+    )
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
+    with socket.socket() as stalled, socket.create_connection(address) as unsent:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stalled.connect(address)
+        stalled.sendall(head % len(body) + body)
+        server.until(lambda: server.metrics()["vllm:generation_tokens_total"] > 4000)
+        unsent.sendall(head % 5000 + b"{")
+        server.until(lambda: server.client.get("/health").status_code == 200)
+        server.process.terminate()
+        unsent.settimeout(TIMEOUT_S)
+        refused = unsent.recv(1 << 16)
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 5" in refused and b"shutting down" in refused
+        assert unsent.recv(1) == b""
+        code, log = server.end()
+    assert code == 0
+    assert log.count("1 connections are cut off") == 1
+    assert "Traceback" not in log
+
+
+def test_a_server_whose_engine_cannot_be_brought_back_ends(
+    own_server: Server,
+) -> None:
+    """Who waits is told, and the exit code is 1, so that a supervisor starts it again."""
+    answers: list[httpx2.Response] = []
+    body = {"prompt": [70] * 400, "max_tokens": 100, "ignore_eos": True}
+    threads = [
+        threading.Thread(target=lambda: answers.append(own_server.post("/v1/completions", **body)))
+        for _ in range(3)
+    ]
+    killed: set[int] = set()
+    for thread in threads:
+        thread.start()
+    own_server.until(lambda: own_server.metrics()["vllm:num_requests_running"] == 3)
+    while own_server.process.poll() is None:
+        for pid in map(int, children(own_server)):
+            if pid not in killed:
+                killed.add(pid)
+                os.kill(pid, signal.SIGKILL)
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert [(answer.status_code, answer.json()["error"]["code"]) for answer in answers] == [
+        (503, "engine_died")
+    ] * 3
+    code, log = own_server.end()
+    assert code == 1
+    assert "EngineDied: The engine died 5 times without progress" in log
+    assert "Traceback" not in log
 
 
 class Loading:
@@ -251,5 +346,4 @@ def test_a_second_signal_does_not_wait_for_streams(own_server: Server) -> None:
     own_server.process.send_signal(signal.SIGINT)
     thread.join(TIMEOUT_S)
     assert own_server.wait() == 0
-    assert results[0][-1] == "[DONE]"
-    assert results[0][-2]["choices"][0]["finish_reason"] == "abort"
+    assert_cut_off(results[0])

@@ -80,6 +80,41 @@ async def test_a_body_that_does_not_come_is_a_408(port: int, monkeypatch: pytest
     assert b"connection: close" in received
 
 
+@pytest.mark.parametrize(
+    "body", [b"zz\r\nabc", b"3\r\nabcde\r\n", b"-1\r\n", b"3\r\nabc\r\n3x3\r\nabc\r\n0\r\n\r\n"]
+)
+async def test_broken_chunks_are_a_400(port: int, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    monkeypatch.setattr(limits, "LINGER_S", 0.1)
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    for parts in ([head + body], [head, body]):
+        received = await exchange(port, *parts)
+        assert received.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert received.count(b"HTTP/1.1 ") == 1
+        assert b'{"error":{"message":' in received
+
+
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
+async def test_an_offer_of_another_protocol_is_passed_over(
+    port: int, protocol: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"host: a\r\nconnection: upgrade, close\r\nupgrade: %b\r\n" % protocol
+    received = await exchange(port, b"GET / HTTP/1.1\r\n" + head + b"\r\n")
+    assert received.startswith(b"HTTP/1.1 200 ")
+    received = await exchange(port, b"POST / HTTP/1.1\r\n" + head + b"content-length: 3\r\n\r\nabc")
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert received.endswith(b"3")
+    chunks = b"transfer-encoding: chunked\r\n\r\n", b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n"
+    received = await exchange(port, b"POST / HTTP/1.1\r\n" + head, *chunks)
+    assert received.endswith(b"5")
+    assert not caplog.records
+
+
+async def test_a_tunnel_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LINGER_S", 0.1)
+    received = await exchange(port, b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert received.startswith(b"HTTP/1.1 400 ")
+
+
 async def test_who_asks_before_sending_too_much_is_refused_at_once(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

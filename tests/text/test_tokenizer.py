@@ -147,6 +147,9 @@ def test_lone_surrogates_are_refused(allow_special: bool) -> None:
     ("change", "message"),
     [
         ({"model": "rwkv"}, "'rwkv'.*known are gpt2, llama, t5"),
+        ({"model": None}, "does not say which tokenizer it has .tokenizer.ggml.model."),
+        ({"model": [1, 2]}, r"tokenizer is \[1, 2\] .*known are"),
+        ({"pre": [1, 2]}, r"pre-tokenizer is \[1, 2\] .*known are"),
         ({"pre": "martian"}, "'martian'.*known are default, gpt-2, smollm, llama-bpe, qwen2"),
         ({"merges": None}, "no merges"),
         ({"merges": ["lonely"]}, "'lonely'.*not two pieces"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+_KEY_VARIABLE = "OCTAVO_API_KEY"
+
 
 @engine_options
 def serve(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "smollm2",
     *,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in.")
+        str, typer.Option(metavar="HOST", help="The address to listen on; 0.0.0.0 lets other machines in.")
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(parser=parse_port, metavar="PORT", help="The port; 0 takes any free one.")
@@ -32,22 +35,33 @@ def serve(
     api_key: Annotated[
         list[str] | None,
         typer.Option(
-            envvar="OCTAVO_API_KEY",
-            help="A key that clients must send as Authorization: Bearer; may be given several times. "
-            "Better set in the environment, since arguments can be seen by other users.",
+            envvar=_KEY_VARIABLE,
+            metavar="KEY",
+            help="A key that clients must send as Authorization: Bearer; may be given several times. Better set "
+            "in the environment (several keys with spaces between them): arguments can be seen by other users.",
         ),
     ] = None,
     served_model_name: Annotated[
-        str | None, typer.Option(help='What clients put into "model"; the default is MODEL as given.')
+        str | None,
+        typer.Option(metavar="NAME", help='What clients put into "model"; the default is MODEL as given.'),
     ] = None,
     drain_timeout: Annotated[
-        float, typer.Option(min=0, help="Seconds that running requests may take to finish at the end.")
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long running requests may take to finish at the end."
+        ),
     ] = 30.0,
     settings: dict[str, Any],
 ) -> None:
     """Serve MODEL: an OpenAI-compatible API, downloaded and converted first if need be."""
     from octavo.config import EngineConfig
-    from octavo.server.run import run
+    from octavo.server.run import check_keys, run
+
+    if (
+        not api_key and _KEY_VARIABLE in os.environ
+    ):  # set and empty: a key was meant, and typer takes it for none
+        api_key = [""]
+    check_keys(api_key or ())  # before a download
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = with_backend(settings)

@@ -1,7 +1,8 @@
 """Values from the command line, checked without the library that typer checks them with. Knows no option.
 
 typer imports pydantic as soon as a command has options, given or not: 0.13 s, longer than an engine takes to load.
-What is plainly right is taken here; all else goes typer's way, which also has the words for what is wrong.
+What is plainly right is taken here; all else goes typer's way, which also has the words for what is wrong. What
+they lack is the value.
 """
 
 from __future__ import annotations
@@ -33,6 +34,16 @@ class QuickGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+def _with_value(error: typer.BadParameter) -> str:
+    """What is wrong with which value, in pydantic's words where it found the fault."""
+    details = getattr(error.__cause__, "errors", None)
+    if details is None:
+        return str(error.message)
+    reason = str(error.message).partition(", unable to")[0].removeprefix("Value error, ")
+    must = reason.removeprefix("Input should ")
+    return reason if must == reason else f"{details()[0]['input']!r} should {must}."
+
+
 def _quicken(parameters: Iterable[Any]) -> None:
     for parameter in parameters:
         own = getattr(parameter, "get_runtime_param", None)
@@ -54,7 +65,12 @@ class _Quick:
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         taken = self._taken(value, several=param.multiple or param.nargs == -1)
-        return self._own().coerce(value, param=param, ctx=ctx) if taken is _UNDECIDED else taken
+        if taken is not _UNDECIDED:
+            return taken
+        try:
+            return self._own().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter as error:
+            raise typer.BadParameter(_with_value(error), ctx, param) from error
 
     def _taken(self, value: Any, *, several: bool) -> Any:
         kind = self._annotation

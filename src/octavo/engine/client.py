@@ -169,6 +169,7 @@ class EngineClient:
         self._serving = False
         self._closing = False
         self._dead: str | None = None
+        self._gave_up = asyncio.Event()
         self._deaths = 0
         self._restarts = 0
         self.observer: Observer | None = None
@@ -225,6 +226,11 @@ class EngineClient:
     def dead(self) -> bool:
         """The client gave up: no request will ever be served."""
         return self._dead is not None
+
+    async def died(self) -> EngineDied:
+        """Wait until the client gives up; why it did."""
+        await self._gave_up.wait()
+        return EngineDied(self._dead)
 
     @property
     def restarts(self) -> int:
@@ -402,5 +408,5 @@ class EngineClient:
     def _give_up(self, ended: str) -> None:
         why = self._failed.message if self._failed is not None else ended
         self._dead = f"The engine died {self._deaths} times without progress ({why}); restart the server."
-        _logger.critical("%s", self._dead)
+        self._gave_up.set()
         self.finish_all("error", self._dead)

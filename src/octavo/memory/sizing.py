@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -12,9 +13,13 @@ from octavo.models.spec import ModelSpec
 
 __all__ = ["available_memory_bytes", "block_bytes", "copies_weights", "limits_for"]
 
+_logger = logging.getLogger(__name__)
+
 _DEFAULT_SHARE = 4
 _DEFAULT_MOST_BYTES = 4 << 30
 _COPY_SHARE = 4
+_SHORTEST = 2
+"""Tokens of the shortest sequence that makes sense: one of a prompt, one of an answer."""
 _VALUE_BYTES = {"bf16": 2, "fp32": 4}
 
 
@@ -98,43 +103,78 @@ def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | Non
         raise SettingsError(
             f"memory_utilization is {config.memory_utilization}; it is a share, above 0 and at most 1."
         )
-    per_block = block_bytes(spec, size, config.kv_dtype)
-    memory = config.kv_memory_bytes
-    if config.num_blocks is not None:
-        blocks = config.num_blocks
-    else:
-        if memory is None:
-            if available_bytes is None:
-                available_bytes = available_memory_bytes()
-            share = config.memory_utilization
-            memory = (
-                min(available_bytes // _DEFAULT_SHARE, _DEFAULT_MOST_BYTES)
-                if share is None
-                else int(available_bytes * share)
-            )
-        blocks = memory // (per_block * len(spec.kv_groups))
-    if blocks < 1:
-        raise SettingsError(
-            f"The KV memory of {memory if config.num_blocks is None else 0} bytes holds no block: one block of {size} "
-            f"tokens takes {per_block} bytes; give kv_memory at least that, better for {spec.context_tokens} tokens."
-        )
+    asked, blocks = _asked_blocks(spec, config, available_bytes)
     holds = blocks * size
     length = config.max_model_len
     if length is None:
         length = min(spec.context_tokens, holds)
-    elif length < 1 or length > spec.context_tokens:
+    elif not _SHORTEST <= length <= spec.context_tokens:
         raise SettingsError(
-            f"max_model_len is {length}; this model was made for 1 … {spec.context_tokens} tokens."
+            f"max_model_len is {length}; it must lie in {_SHORTEST} … {spec.context_tokens}: room for a prompt and an "
+            "answer, and no more than this model was made for."
         )
     elif length > holds:
         raise SettingsError(
             f"max_model_len is {length}, but the KV memory holds {holds} tokens ({blocks} blocks of {size}): a request "
             "of that length could never finish; lower it or give more kv_memory."
         )
+    usable = config.max_running * -(-length // size)
+    if asked is not None and blocks > usable:
+        _logger.warning(
+            "%s, but %d sequences of %d tokens can use no more than %d blocks (%s), so no more are taken",
+            asked,
+            config.max_running,
+            length,
+            usable,
+            _shown(usable * _all_groups_bytes(spec, config)),
+        )
     return Limits(
-        num_blocks=min(blocks, config.max_running * -(-length // size)),
+        num_blocks=min(blocks, usable),
         block_size=size,
         max_slots=config.max_running,
         max_step_tokens=config.max_step_tokens,
         max_model_len=length,
     )
+
+
+def _asked_blocks(
+    spec: ModelSpec, config: EngineConfig, available_bytes: int | None
+) -> tuple[str | None, int]:
+    """The blocks that the settings ask for, and the words for what asked (None: a default did)."""
+    each = _all_groups_bytes(spec, config)
+    free = available_memory_bytes() if available_bytes is None else available_bytes
+    asked = None
+    if config.num_blocks is not None:
+        asked, memory = f"num_blocks is {config.num_blocks}", config.num_blocks * each
+        if config.num_blocks < 1:
+            raise SettingsError(f"{asked}; it must be at least 1.")
+    elif config.kv_memory_bytes is not None:
+        asked, memory = f"kv_memory is {_shown(config.kv_memory_bytes)}", config.kv_memory_bytes
+    elif config.memory_utilization is not None:
+        asked, memory = (
+            f"memory_utilization is {config.memory_utilization}",
+            int(free * config.memory_utilization),
+        )
+    else:
+        memory = min(free // _DEFAULT_SHARE, _DEFAULT_MOST_BYTES)
+    if memory > free:
+        takes = "" if config.num_blocks is None else f", which takes {_shown(memory)}"
+        raise SettingsError(
+            f"{asked}{takes}, but only {_shown(free)} of memory are free beside the weights; ask for less, or for "
+            "nothing: the default is a quarter of what is free."
+        )
+    if memory < each:
+        raise SettingsError(
+            f"The KV memory of {memory} bytes holds no block: one block of {config.block_size} tokens takes {each} "
+            f"bytes; give kv_memory at least that, better for {spec.context_tokens} tokens."
+        )
+    return asked, memory // each
+
+
+def _all_groups_bytes(spec: ModelSpec, config: EngineConfig) -> int:
+    """Bytes of one block in every KV group."""
+    return block_bytes(spec, config.block_size, config.kv_dtype) * len(spec.kv_groups)
+
+
+def _shown(size_bytes: int) -> str:
+    return f"{size_bytes} bytes ({size_bytes / 2**30:.1f} GiB)"

@@ -32,7 +32,9 @@ def compile_llama(source: Source, weights_hash: str) -> ModelSpec:
     if experts := source.count("llama.expert_count", 0):
         raise source.error(f"llama.expert_count is {experts}, mixtures of experts are not supported yet")
     if source.size("llama.vocab_size", tokens.vocab_size) != tokens.vocab_size:
-        raise source.error(f"llama.vocab_size differs from the {tokens.vocab_size} tokens in the file")
+        raise source.error(
+            f"llama.vocab_size is {source.size('llama.vocab_size')}, the file has {tokens.vocab_size} tokens"
+        )
 
     embedding = source.matrix("token_embd.weight", tokens.vocab_size, hidden)
     tied = not source.has("output.weight")
@@ -52,6 +54,11 @@ def compile_llama(source: Source, weights_hash: str) -> ModelSpec:
     )
     rope = _rope(source, head_dim)
     source.refuse_unused()
+    context_tokens = source.size("llama.context_length")
+    if context_tokens < 2:
+        raise source.error(
+            f"llama.context_length is {context_tokens}, a prompt and an answer need at least 2"
+        )
     return ModelSpec(
         name=source.maybe_text("general.name") or source.stem,
         architecture="llama",
@@ -62,7 +69,7 @@ def compile_llama(source: Source, weights_hash: str) -> ModelSpec:
         kv_heads=kv_heads,
         head_dim=head_dim,
         ffn=ffn,
-        context_tokens=source.size("llama.context_length"),
+        context_tokens=context_tokens,
         bos_id=tokens.bos_id,
         eos_ids=tokens.eos_ids,
         add_bos=tokens.add_bos,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -10,26 +12,38 @@ import msgspec
 
 from octavo.errors import InvalidParameter
 
-__all__ = ["MAX_DEPTH", "decode_body", "unknown_fields"]
+__all__ = ["MAX_DEPTH", "decode_body"]
 
 MAX_DEPTH = 64
 """How deep lists and objects may be nested."""
+_SECOND_LOOK_BYTES = 1 << 20
+"""Up to this size a body that cannot be read is read again, for a better reason (some milliseconds)."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 _WHERE = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
-_EXPECTED = re.compile(r"Expected `(?P<types>[^`]*)`, got `[^`]*`")
+_EXPECTED = re.compile(r"Expected `(?P<types>[^`]*)`, got `(?P<got>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = {
     "array": "a list",
     "bool": "true or false",
     "float": "a number",
     "int": "an integer",
-    "null": "null",
     "object": "an object",
     "str": "a string",
 }
+_TYPES = {
+    bool: "bool",
+    dict: "object",
+    float: "float",
+    int: "int",
+    list: "array",
+    str: "str",
+    type(None): "null",
+}
+"""msgspec's names of what JSON becomes."""
 
 
 def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
@@ -42,7 +56,7 @@ def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
     except RecursionError:
         raise _too_deep() from None
     except msgspec.DecodeError as error:
-        raise InvalidParameter(f"The body is not valid JSON: {error}.") from None
+        raise _unreadable(body, str(error)) from None
     if _deeper_than(raw, MAX_DEPTH):
         raise _too_deep()
     if not isinstance(raw, dict):
@@ -53,9 +67,52 @@ def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
         raise _explained(str(error), raw) from None
 
 
-def unknown_fields(raw: dict[str, Any], kind: type[msgspec.Struct]) -> list[str]:
-    """Names in `raw` that `kind` does not have, sorted."""
-    return sorted(raw.keys() - set(kind.__struct_encode_fields__))
+def _unreadable(body: bytes, reason: str) -> InvalidParameter:
+    if not body.strip():
+        return InvalidParameter("The body is empty; send a JSON object.")
+    return _odd_value(body) or InvalidParameter(f"The body is not valid JSON: {reason}.")
+
+
+class _Odd(str):
+    """A number, as it was written, that no float holds."""
+
+    __slots__ = ()
+
+
+def _odd_value(body: bytes) -> InvalidParameter | None:
+    """What Python's own parser takes and msgspec does not, with the field's name, which msgspec does not tell: half
+    of a surrogate pair, and numbers out of range."""
+    if len(body) > _SECOND_LOOK_BYTES:
+        return None
+    try:
+        raw = json.loads(body, parse_int=_number, parse_float=_number, parse_constant=_Odd)
+    except (ValueError, RecursionError):
+        return None
+    left: list[tuple[str, Any]] = [("", raw)]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, _Odd):
+            text = value if len(value) <= 20 else f"{value[:20]}… ({len(value)} characters)"
+            return InvalidParameter(
+                f"{name or 'The body'} is {text}; numbers must be finite and in range.", name or None
+            )
+        if isinstance(value, str) and (half := _LONE_SURROGATE.search(value)):
+            return InvalidParameter(
+                f"{name or 'The body'} has the lone surrogate \\u{ord(half[0]):x}, half a character; send both halves.",
+                name or None,
+            )
+        if isinstance(value, dict):
+            for key, child in value.items():
+                shown = key.encode(errors="backslashreplace").decode()
+                left.append((f"{name}.{shown}" if name else shown, child))
+                left.append((f"a key of {name}" if name else "a key", key))
+        elif isinstance(value, list):
+            left.extend((f"{name}[{place}]", child) for place, child in enumerate(value))
+    return None
+
+
+def _number(text: str) -> float | _Odd:
+    return value if math.isfinite(value := float(text)) else _Odd(text)
 
 
 def _too_deep() -> InvalidParameter:
@@ -81,22 +138,36 @@ def _explained(message: str, raw: dict[str, Any]) -> InvalidParameter:
     match = _WHERE.fullmatch(message)
     assert match is not None
     what, path = match["what"], (match["path"] or "$").removeprefix("$")
+    steps = _STEP.findall(path)
     name = path.removeprefix(".")
     if missing := _MISSING.fullmatch(what):
         name = f"{name}.{missing['name']}" if name else missing["name"]
         return InvalidParameter(f"{name} is missing; it is required.", name)
     if expected := _EXPECTED.fullmatch(what):
-        types = [_WORDS.get(kind, kind) for kind in expected["types"].split(" | ")]
-        return InvalidParameter(f"{name} must be {' or '.join(types)}, not {_shown(raw, path)}.", name)
+        # null is not offered: where it may stand, it means that the field is not there.
+        types = [_WORDS.get(kind, kind) for kind in expected["types"].split(" | ") if kind != "null"]
+        place, value = _found(raw, steps, expected["got"]) or (path, None)
+        name = place.removeprefix(".")
+        return InvalidParameter(f"{name} must be {' or '.join(types)}, not {_shown(value)}.", name)
     return InvalidParameter(f"{name}: {what}." if name else f"{what}.", name or None)
 
 
-def _shown(raw: Any, path: str) -> str:
-    """The value at msgspec's `path` as JSON, shortened."""
-    value = raw
-    for name, place, somewhere in _STEP.findall(path):
-        if somewhere:  # a key of a mapping that msgspec does not name
-            return "what it is"
-        value = value[name] if name else value[int(place)]
+def _found(value: Any, steps: list[tuple[str, str, str]], got: str) -> tuple[str, Any] | None:
+    """Where msgspec's place is, and what is there: a `got`. It does not say which key of a mapping it means."""
+    if not steps:
+        return ("", value) if _TYPES.get(type(value)) == got else None
+    (field, place, somewhere), *rest = steps
+    if somewhere:
+        children = [(f"[{key[:40]}]", child) for key, child in value.items()]
+    else:
+        children = [(f".{field}", value[field])] if field else [(f"[{place}]", value[int(place)])]
+    for name, child in children:
+        if found := _found(child, rest, got):
+            return name + found[0], found[1]
+    return None
+
+
+def _shown(value: Any) -> str:
+    """As JSON, shortened."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 60 else f"{text[:57]}..."

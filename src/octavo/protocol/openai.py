@@ -1,12 +1,12 @@
 """OpenAI's requests (completions, chat) with vLLM's extra fields. Knows what each means, not how it is served.
 
 A field is honoured, or refused by name when it asks for what there is not. Only names that nobody documents are
-passed over, and those the caller of `decode_body` can list.
+passed over, and `check_fields` lists those.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -22,46 +22,70 @@ MAX_PROMPTS = 1024
 _NO: tuple[Any, ...] = (None, False)
 _EMPTY: tuple[Any, ...] = (None, [], {}, "")
 
-# What is known and not served, with the values that ask for nothing.
+# What would change the answer if it were served, with the values that ask for nothing. One list for both routes: a
+# field is refused where the request does not have it. Some names are of llama.cpp, SGLang and Ollama.
 _REFUSED: dict[str, tuple[Any, ...]] = {
+    "add_generation_prompt": (None, True),
+    "add_special_tokens": _NO,
     "allowed_token_ids": _EMPTY,
+    "audio": _EMPTY,
     "bad_words": _EMPTY,
+    "best_of": (None, 1),
+    "chat_template": _EMPTY,
+    "chat_template_kwargs": _EMPTY,
+    "continue_final_message": _NO,
+    "documents": _EMPTY,
+    "dry_multiplier": (None, 0, 0.0),
+    "ebnf": _EMPTY,
+    "echo": _NO,
+    "format": _EMPTY,
+    "function_call": (None, "none", "auto"),
+    "functions": _EMPTY,
+    "grammar": _EMPTY,
     "guided_choice": _EMPTY,
     "guided_grammar": _EMPTY,
     "guided_json": _EMPTY,
     "guided_regex": _EMPTY,
+    "json_schema": _EMPTY,
     "length_penalty": (None, 1, 1.0),
     "logits_processors": _EMPTY,
+    "max_completion_tokens": (None,),
+    "messages": _EMPTY,
+    "mirostat": (None, 0),
+    "modalities": (None, ["text"]),
+    "n_predict": (None,),
+    "prediction": _EMPTY,
     "priority": (None, 0),
+    "prompt": _EMPTY,
     "prompt_embeds": _EMPTY,
     "prompt_logprobs": (None,),
+    "reasoning_effort": (None, "none"),
+    "regex": _EMPTY,
+    "repeat_penalty": (None, 1, 1.0),
     "response_format": (None, {"type": "text"}),
     "return_token_ids": _NO,
     "return_tokens_as_token_ids": _NO,
     "service_tier": (None, "auto", "default"),
-    "structured_outputs": _EMPTY,
-    "truncate_prompt_tokens": (None,),
-    "use_beam_search": _NO,
-}
-_REFUSED_CHAT: dict[str, tuple[Any, ...]] = _REFUSED | {
-    "audio": _EMPTY,
-    "best_of": (None,),
-    "chat_template": _EMPTY,
-    "documents": _EMPTY,
-    "echo": _NO,
-    "function_call": (None, "none", "auto"),
-    "functions": _EMPTY,
-    "modalities": (None, ["text"]),
-    "prediction": _EMPTY,
-    "reasoning_effort": (None, "none"),
+    "stop_regex": _EMPTY,
     "store": _NO,
+    "structured_outputs": _EMPTY,
     "suffix": _EMPTY,
     "tool_choice": (None, "none", "auto"),
     "tools": _EMPTY,
+    "top_logprobs": (None, 0),
+    "truncate_prompt_tokens": (None,),
+    "typical_p": (None, 1, 1.0),
+    "use_beam_search": _NO,
     "verbosity": (None, "medium"),
     "web_search_options": (None,),
+    "xtc_probability": (None, 0, 0.0),
 }
-_REFUSED_COMPLETION: dict[str, tuple[Any, ...]] = _REFUSED | {"suffix": _EMPTY}
+_INSTEAD = {
+    "max_completion_tokens": "max_tokens",
+    "n_predict": "max_tokens",
+    "repeat_penalty": "repetition_penalty",
+    "top_logprobs": "logprobs",
+}
 
 # Known, and nothing follows from them here: who asks, and hints for caches and tools that are not there.
 _INERT = frozenset(
@@ -92,8 +116,6 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 class _Request(msgspec.Struct, kw_only=True):
     """What both requests share. null means the default, as if the field were not there."""
 
-    refused: ClassVar[dict[str, tuple[Any, ...]]] = _REFUSED
-
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -119,13 +141,22 @@ class _Request(msgspec.Struct, kw_only=True):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @classmethod
+    def refused(cls) -> dict[str, tuple[Any, ...]]:
+        """The fields that this request does not have and may not ask for, with the values that ask for nothing."""
+        return {name: _REFUSED[name] for name in _REFUSED.keys() - set(cls.__struct_encode_fields__)}
+
+    @classmethod
     def check_fields(cls, raw: dict[str, Any]) -> list[str]:
         """Raise InvalidParameter for what is asked for and not there; the names that nobody knows."""
-        for name, nothing in cls.refused.items():
-            if name in raw and not any(_same(raw[name], value) for value in nothing):
-                raise InvalidParameter(f"{name} is not supported by this server; leave it out.", name)
-        known = {*cls.__struct_encode_fields__, *cls.refused, *_INERT}
-        return sorted(raw.keys() - known)
+        own, unknown = set(cls.__struct_encode_fields__), []
+        for name in sorted(raw.keys() - own - _INERT):
+            nothing = _REFUSED.get(name)
+            if nothing is None:
+                unknown.append(name)
+            elif not any(_same(raw[name], value) for value in nothing):
+                hint = f"use {_INSTEAD[name]}" if name in _INSTEAD else "leave it out"
+                raise InvalidParameter(f"{name} is not supported on this route; {hint}.", name)
+        return unknown
 
     def _sampling(self, **own: Any) -> SamplingParams:
         if self.stream_options is not None:
@@ -162,8 +193,6 @@ class _Request(msgspec.Struct, kw_only=True):
 class CompletionRequest(_Request, kw_only=True):
     """POST /v1/completions."""
 
-    refused: ClassVar[dict[str, tuple[Any, ...]]] = _REFUSED_COMPLETION
-
     prompt: Annotated[str | list[Any], Meta(extra_json_schema=_PROMPT_SCHEMA)]
     max_tokens: int | UnsetType | None = UNSET
     """16 when it is not there; null means the rest of the context."""
@@ -172,6 +201,11 @@ class CompletionRequest(_Request, kw_only=True):
     best_of: int | None = None
     add_special_tokens: bool | None = None
     """false: no BOS before the prompt."""
+
+    @property
+    def several(self) -> bool:
+        """The prompt is a list of prompts, be it of one."""
+        return isinstance(self.prompt, list) and not _is_ids(self.prompt)
 
     def prompts(self) -> list[str] | list[list[int]]:
         """One or more prompts, all texts or all token ids. Raises InvalidParameter."""
@@ -230,8 +264,6 @@ class Message(msgspec.Struct, kw_only=True):
 class ChatRequest(_Request, kw_only=True):
     """POST /v1/chat/completions."""
 
-    refused: ClassVar[dict[str, tuple[Any, ...]]] = _REFUSED_CHAT
-
     messages: list[Message]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -275,11 +307,17 @@ class ChatRequest(_Request, kw_only=True):
                 raise InvalidParameter(
                     f"top_logprobs is {self.top_logprobs}; it must lie in 0 … {MAX_LOGPROBS}.", "top_logprobs"
                 )
-        newer = self.max_completion_tokens
-        return self._sampling(
-            max_tokens=self.max_tokens if newer is None else newer,
-            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
-        )
+        logprobs = (self.top_logprobs or 0) if self.logprobs else None
+        if self.max_completion_tokens is None:
+            return self._sampling(max_tokens=self.max_tokens, logprobs=logprobs)
+        try:
+            return self._sampling(max_tokens=self.max_completion_tokens, logprobs=logprobs)
+        except InvalidParameter as error:  # in the words of the request
+            message, param = (
+                text and text.replace("max_tokens", "max_completion_tokens")
+                for text in (str(error), error.param)
+            )
+            raise InvalidParameter(message or "", param) from None
 
 
 def _same(value: Any, nothing: Any) -> bool:
@@ -323,7 +361,11 @@ def _turn(message: Message, name: str) -> dict[str, str]:
     content = message.content
     if isinstance(content, list):
         for i, part in enumerate(content):
-            if part.type != "text" or part.text is None:
+            if part.type == "text" and part.text is None:
+                raise InvalidParameter(
+                    f"{name}.content[{i}].text is missing; it is required.", f"{name}.content[{i}].text"
+                )
+            if part.type != "text":
                 raise InvalidParameter(
                     f"{name}.content[{i}] is of type {part.type[:40]!r}; this server reads parts of type 'text'.",
                     f"{name}.content[{i}]",

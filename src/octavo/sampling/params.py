@@ -71,7 +71,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         _real("presence_penalty", self.presence_penalty, -2.0, 2.0)
         if self.logit_bias is not None:
             for token, bias in self.logit_bias.items():
-                _whole("logit_bias key", token, 0, 2**31 - 1)
+                if not 0 <= token < 2**31:
+                    raise InvalidParameter(
+                        f"logit_bias has the key {token}; keys are token ids, 0 … {2**31 - 1}.", "logit_bias"
+                    )
                 _real(f"logit_bias[{token}]", bias, -100.0, 100.0)
         if self.seed is not None:
             _whole("seed", self.seed, -(2**63), 2**63 - 1)

@@ -22,20 +22,22 @@ class Capacity(msgspec.Struct, frozen=True):
     kv_tokens: int
     """Tokens that the whole KV memory holds."""
 
-    def check(self, prompt: Sequence[int], params: SamplingParams) -> None:
-        """Raise InvalidParameter or CapacityError, with the numbers, for what can never be served."""
+    def check(self, prompt: Sequence[int], params: SamplingParams, name: str = "prompt") -> None:
+        """Raise InvalidParameter or CapacityError, with the numbers, for what can never be served. `name`: the
+        prompt's among several."""
+        subject = "The prompt" if name == "prompt" else name
         if not prompt:
-            raise InvalidParameter("The prompt has no tokens; give at least one.", "prompt")
-        for place, token in enumerate(prompt):
-            if not 0 <= token < self.vocab_size:
-                raise InvalidParameter(
-                    f"prompt[{place}] is {token}, which is outside the vocabulary of {self.vocab_size} tokens.",
-                    "prompt",
-                )
+            raise InvalidParameter(f"{subject} has no tokens; give at least one.", name)
+        if min(prompt) < 0 or max(prompt) >= self.vocab_size:
+            place, token = next((i, t) for i, t in enumerate(prompt) if not 0 <= t < self.vocab_size)
+            raise InvalidParameter(
+                f"{name}[{place}] is {token}, which is outside the vocabulary of {self.vocab_size} tokens.",
+                name,
+            )
         room = self.max_model_len - len(prompt)
         if room < 0 or (room == 0 and params.max_tokens != 0):
             raise CapacityError(
-                f"The prompt has {len(prompt)} tokens, and the limit for prompt and answer together is "
+                f"{subject} has {len(prompt)} tokens, and the limit for prompt and answer together is "
                 f"{self.max_model_len} (the KV memory holds {self.kv_tokens}); shorten the prompt.",
                 "prompt",
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from octavo.backends.base import TokenSample
-from octavo.errors import EngineDied, ServerError
+from octavo.errors import EngineDied, Overloaded, ServerError
 from octavo.protocol.logprobs import TextOffsets, chat_logprobs, completion_logprobs
 from octavo.protocol.openai_reply import Choice, ReplyHead, Usage
 from octavo.sampling.params import SamplingParams
@@ -92,7 +92,6 @@ class Answer:
         self.head = head
         self.params = params
         self.usage = Usage(prompt=sum(map(len, prompts)))
-        self._lengths = [len(prompt) for prompt in prompts]
         self._prompts = {f"{head.reply_id}-{i}": i for i in range(len(prompts))}
         self._choices = [
             _Choice(self, i * params.n + child, prompt if echo else ())
@@ -143,8 +142,15 @@ class Answer:
                     )
         return self.head.whole([finished[index] for index in sorted(finished)], self.usage)
 
-    def failure(self, output: SequenceOutput) -> ServerError:
-        """The error that an "error" output stands for."""
+    def failure(self, output: SequenceOutput) -> ServerError | None:
+        """The error that `output` stands for: "error", and "abort", which is no finish reason of OpenAI's (clients
+        that check would trip over it, the others take the piece for the whole)."""
+        if output.finish_reason == "abort":
+            return Overloaded(
+                "The server is shutting down and could not finish this answer; ask another one.", 5
+            )
+        if output.finish_reason != "error":
+            return None
         message = output.error or "The engine could not finish this request."
         return EngineDied(message) if self.serving.client.dead else ServerError(message)
 
@@ -161,10 +167,10 @@ class Answer:
             self._cached[place] = output.cached_tokens
         ready = [output]
         if self.params.prompt_logprobs is not None and place not in self._prompt_samples:
-            if not output.prompt_samples and output.finish_reason != "abort":
+            if not output.prompt_samples:
                 self._early.setdefault(place, []).append(output)
                 return
-            self._prompt_samples[place] = output.prompt_samples or (None,) * self._lengths[place]
+            self._prompt_samples[place] = output.prompt_samples
             ready += self._early.pop(place, [])
         for one in ready:
             yield self._choices[place * self.params.n + one.child], one

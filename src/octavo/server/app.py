@@ -31,6 +31,9 @@ def create_app(serving: Serving, *, api_keys: Sequence[str] = ()) -> Starlette:
         routes=[*openai.ROUTES, *_ROUTES],
         middleware=[Middleware(KeyCheck, keys=api_keys)] if api_keys else [],
     )
+    app.router.redirect_slashes = (
+        False  # a client that follows no 307 would take its empty body for the answer
+    )
     app.state.serving = serving
     errors.install(app)
     return app

@@ -24,7 +24,8 @@ class KeyCheck:
         self._hashes = [hashlib.sha256(key.encode()).digest() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _OPEN or self._known(_bearer(scope)):
+        key = _bearer(scope)
+        if scope["type"] != "http" or scope["path"] in _OPEN or (key and self._known(key)):
             await self._app(scope, receive, send)
             return
         refused = RequestRefused(
@@ -39,6 +40,7 @@ class KeyCheck:
 
 
 def _bearer(scope: Scope) -> bytes:
+    """The key that was sent; b"" for none."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             scheme, _, key = value.partition(b" ")

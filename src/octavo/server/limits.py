@@ -10,10 +10,12 @@ import contextlib
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 from starlette.requests import ClientDisconnect, Request
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from octavo.protocol.errors import RequestRefused, error_body
+from octavo.errors import OctavoError, Overloaded
+from octavo.protocol.errors import RequestRefused, error_body, error_headers, error_status
 
 __all__ = ["BoundedProtocol", "read_body"]
 
@@ -58,13 +60,14 @@ async def read_body(request: Request) -> bytes:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with a limit on the head's bytes and on its time."""
+    """uvicorn's HTTP/1.1 with a limit on the head's bytes and on its time, and our errors for what it refuses."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head_bytes = 0
         self._in_head = True
         self._refused = False
+        self._offered = False
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -78,19 +81,23 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_timer is None:
                 self._start_timer()
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
         # A head that ended in `data` may have brought its body along: only one that still goes on is too long.
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(
-                431, f"The request's headers have more than {MAX_HEAD_BYTES} bytes, this server's limit."
-            )
+            message = f"The request's headers have more than {MAX_HEAD_BYTES} bytes, this server's limit."
+            self._refuse(RequestRefused(431, message))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._stop_timer()
-        super().on_headers_complete()
+        self._offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._offered:
+            super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        if self._offered:
+            return
         super().on_message_complete()
         self._in_head, self._head_bytes = True, 0
 
@@ -98,23 +105,69 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         super().connection_lost(exc)
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, msg)
+    def shutdown(self) -> None:
+        """The server ends: a request that has not come yet is refused, one that is being answered may go on."""
+        if self._waits_for_body():
+            self._refuse(Overloaded("The server is shutting down; ask another one.", retry_after_s=5))
+        if self._refused:
+            self.transport.close()
+        else:
+            super().shutdown()
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as end:
+            # To speak another protocol is an offer (Java's client makes it with every first request); a server may
+            # pass it over. The parser stops there and leaves the body to that protocol, so a new one reads the
+            # request again without the offer.
+            if self._offered:
+                self._feed(self._without_offer() + data[end.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse(RequestRefused(400, "The request is not valid HTTP."))
+
+    def _without_offer(self) -> bytes:
+        """The head that was read, and a fresh parser to read it."""
+        headers = [(name, value) for name, value in self.headers if name != b"upgrade"]
+        request = b"%b %b HTTP/%b" % (
+            self.parser.get_method(),
+            self.url,
+            self.parser.get_http_version().encode(),
+        )
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        return b"\r\n".join([request, *(b"%b: %b" % header for header in headers), b"", b""])
+
+    def _waits_for_body(self) -> bool:
+        """The rest of the newest request has still to come, and nothing of an answer has gone out."""
+        cycle = self._unanswered()
+        return cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
+
+    def _unanswered(self) -> RequestResponseCycle | None:
+        """The newest request, while its answer is not complete."""
+        return None if getattr(self.cycle, "response_complete", True) else self.cycle
+
+    def _refuse(self, error: OctavoError) -> None:
         if self._refused or self.transport.is_closing():
             return
         self._refused = True
         self._stop_timer()
         self._unset_keepalive_if_required()
-        if getattr(self.cycle, "response_complete", True) is False:
+        if self._waits_for_body():  # this is its answer; who reads the body meets the end of the connection
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        elif self._unanswered() is not None:
             self.transport.close()  # an answer is on its way; nothing may cut into it
             return
-        body = error_body(RequestRefused(status, message))
-        self.transport.write(
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
-            % (status, HTTPStatus(status).phrase.encode(), len(body), body)
-        )
+        status, body = error_status(error), error_body(error)
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "connection": "close",
+            **error_headers(error),
+        }
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *map(": ".join, headers.items()), "", ""]
+        self.transport.write("\r\n".join(lines).encode() + body)
         self.loop.call_later(LINGER_S, self.transport.close)
 
     def _start_timer(self) -> None:
@@ -126,4 +179,4 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _late(self) -> None:
-        self._refuse(408, f"The request's headers did not arrive within {HEAD_S:g} s.")
+        self._refuse(RequestRefused(408, f"The request's headers did not arrive within {HEAD_S:g} s."))

@@ -50,14 +50,18 @@ async def get_model(request: Request) -> Response:
 async def create_completion(request: Request) -> Response:
     """Continue one or more prompts."""
     serving, body = await _read(request, CompletionRequest)
-    params, given = body.sampling(), body.prompts()
+    params = body.sampling()
+    given: Sequence[str | list[int]] = body.prompts()
     _check_count(len(given), params)
+    names = [f"prompt[{i}]" for i in range(len(given))] if body.several else ["prompt"]
     prompts = [
-        await serving.encode(prompt, "prompt", add_bos=False if body.add_special_tokens is False else None)
+        await serving.encode(prompt, name, add_bos=False if body.add_special_tokens is False else None)
         if isinstance(prompt, str)
         else prompt
-        for prompt in given
+        for name, prompt in zip(names, given, strict=True)
     ]
+    for name, ids in zip(names, prompts, strict=True):
+        serving.client.info.capacity.check(ids, params, name)
     return await _answer(request, serving, "completion", body, params, prompts, echo=bool(body.echo))
 
 

@@ -12,6 +12,7 @@ import gc
 import logging
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
     from octavo.server.serving import Serving
 
-__all__ = ["run"]
+__all__ = ["check_keys", "run"]
 
 _logger = logging.getLogger(__name__)
 
-CLOSE_S = 5.0
-"""After draining: how long connections may take to send what they have."""
+CLOSE_S = 1.0
+"""How long connections may take to send the last that they have, where the drain timeout leaves less."""
 
 
 def run(
@@ -43,9 +44,13 @@ def run(
     drain_timeout_s: float = 30.0,
     on_ready: Callable[[str, EngineInfo], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then let running requests finish, at most `drain_timeout_s`; a second signal
-    ends at once. `on_ready` is told once: the address, and what the engine can do. Raises SettingsError (the port), and
-    what kept the engine from starting."""
+    """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
+    `drain_timeout_s`; a second signal ends at once. `on_ready` is told once: the address, and what the engine can do.
+
+    Raises SettingsError (a key, the port), what kept the engine from starting, and EngineDied when it could not be
+    brought back: whoever watches this process can then start it again.
+    """
+    check_keys(api_keys)
     listener = _bind(host, port)
     gc.disable()  # start-up makes objects that stay; looking for garbage among them costs a twentieth of it
     try:
@@ -62,6 +67,19 @@ def run(
             uvloop.run(_Host(serving, listener, api_keys, drain_timeout_s, on_ready).serve())
     finally:
         gc.enable()
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Raise SettingsError for a key that no client could send, or that every client sends: the empty one."""
+    for key in keys:
+        if not key.strip():
+            raise SettingsError(
+                "The API key is empty, which would let everybody in; give a key, or none at all for an open server."
+            )
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise SettingsError(
+                "An API key holds a space or a character that a header cannot carry; use visible ASCII characters."
+            )
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -113,6 +131,8 @@ class _Host:
         self._stop = asyncio.Event()
         self._finish = asyncio.Event()
         self._signals = 0
+        self._deadline_s = 0.0
+        self._unfinished = 0
 
     async def serve(self) -> None:
         client = self._serving.client
@@ -121,6 +141,7 @@ class _Host:
             http = asyncio.create_task(server.serve(sockets=[self._listener]))
             loading = asyncio.create_task(client.ready())
             stopping = asyncio.create_task(self._stop.wait())
+            dying = asyncio.create_task(client.died())
             try:
                 await asyncio.wait([http, loading, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if loading.done():
@@ -129,15 +150,17 @@ class _Host:
                     gc.enable()
                     if self._on_ready is not None:
                         self._on_ready(self._address(), info)
-                    await asyncio.wait([http, stopping], return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait([http, stopping, dying], return_when=asyncio.FIRST_COMPLETED)
                 await self._drain()
             finally:
                 stopping.cancel()
                 loading.cancel()
                 await asyncio.wait([loading])  # cancelled while it loads, it ends the process
-                self._finish.set()
-                await http
+                await self._hang_up(http, server)
                 await client.close()
+                dying.cancel()
+        if client.dead:
+            raise await client.died()
 
     def _server(self) -> uvicorn.Server:
         import uvicorn
@@ -169,12 +192,11 @@ class _Host:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=int(CLOSE_S),
             )
         )
 
     async def _drain(self) -> None:
-        """Refuse new requests and wait for the running ones; at the deadline they end with `abort`."""
+        """Refuse new requests and wait for the running ones; at the deadline they end unfinished."""
         client = self._serving.client
         self._serving.draining = True
         if client.open_requests:
@@ -183,13 +205,34 @@ class _Host:
                 client.open_requests,
                 self._drain_timeout_s,
             )
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._drain_timeout_s):
-                while client.open_requests and self._signals < 2:  # noqa: ASYNC110 - once, at the end
-                    await asyncio.sleep(0.02)
-        if client.open_requests:
-            _logger.warning("%d requests are ended unfinished", client.open_requests)
+        self._deadline_s = time.monotonic() + self._drain_timeout_s
+        await self._until(lambda: not client.open_requests, self._deadline_s, 0.0)
+        self._unfinished = client.open_requests
         client.finish_all("abort")
+
+    async def _hang_up(self, http: asyncio.Task[None], server: uvicorn.Server) -> None:
+        """End `server`, task `http`: connections may send what they have until the deadline, then they are cut.
+
+        uvicorn would cancel what is late, and log a traceback for each.
+        """
+        soon_s = time.monotonic() + CLOSE_S
+        self._finish.set()
+        await self._until(http.done, max(soon_s, self._deadline_s), soon_s)
+        late = list(server.server_state.connections)
+        for connection in late:
+            connection.transport.abort()
+        if self._unfinished or late:
+            _logger.warning(
+                "the time to drain is over: %d requests are ended unfinished, %d connections are cut off",
+                self._unfinished,
+                len(late),
+            )
+        await http
+
+    async def _until(self, done: Callable[[], bool], deadline_s: float, hurried_s: float) -> None:
+        """Wait for `done`, at most until `deadline_s`; after a second signal, until `hurried_s` (monotonic)."""
+        while not done() and time.monotonic() < (hurried_s if self._signals > 1 else deadline_s):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)  # at the end of the server, once
 
     @contextlib.contextmanager
     def _handled_signals(self) -> Iterator[None]:

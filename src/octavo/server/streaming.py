@@ -42,8 +42,8 @@ async def whole_response(outputs: Stream, answer: Answer, receive: Receive) -> R
     taken: list[SequenceOutput] = []
     async with _while_connected(outputs, receive):
         async for output in outputs:
-            if output.finish_reason == "error":
-                raise answer.failure(output)
+            if error := answer.failure(output):
+                raise error
             taken.append(output)
     return Response(answer.whole(taken), media_type="application/json")
 
@@ -69,8 +69,7 @@ class EventStream(Response):
     async def _send(self, outputs: Stream, send: Send) -> None:
         started, chunks, last = False, list[bytes](), b""
         async for output in outputs:
-            if output.finish_reason == "error":
-                error = self._answer.failure(output)
+            if error := self._answer.failure(output):
                 if not started:
                     raise error
                 last = error_event(error) + DONE

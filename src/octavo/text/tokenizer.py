@@ -199,9 +199,13 @@ class Tokenizer:
         """Build from the keys `tokenizer.ggml.*`. Raises ModelError for what is missing or unknown."""
         family = metadata.get("tokenizer.ggml.model")
         builders = {"gpt2": _byte_level, "llama": _sentencepiece_bpe, "t5": _sentencepiece_unigram}
-        if family not in builders:
+        if family is None:
             raise ModelError(
-                f"The model's tokenizer is {family!r} (tokenizer.ggml.model); "
+                "The model file does not say which tokenizer it has (tokenizer.ggml.model); its text cannot be read."
+            )
+        if not isinstance(family, str) or family not in builders:
+            raise ModelError(
+                f"The model's tokenizer is {family!r:.60} (tokenizer.ggml.model); "
                 f"known are {', '.join(builders)}. Choose another model."
             )
         vocabulary = Vocabulary.from_gguf(metadata)
@@ -253,9 +257,9 @@ class _Pieces:
 
 def _byte_level(metadata: Mapping[str, Any], pieces: _Pieces) -> tuple[tokenizers.Tokenizer, Rules]:
     pre = metadata.get("tokenizer.ggml.pre", "default")
-    if pre not in PRE_TOKENIZERS:
+    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
         raise ModelError(
-            f"The model's pre-tokenizer is {pre!r} (tokenizer.ggml.pre); "
+            f"The model's pre-tokenizer is {pre!r:.60} (tokenizer.ggml.pre); "
             f"known are {', '.join(PRE_TOKENIZERS)}. Choose another model."
         )
     lines = metadata.get("tokenizer.ggml.merges")
