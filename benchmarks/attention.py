@@ -34,17 +34,23 @@ class Case:
     heads: int
     kv_heads: int
     head_dim: int
-    bf16: bool
+    kv: str
     isa: str
     pool: ThreadPoolExecutor
     threads: int
 
     def memory(self, tokens: int, sequences: int, layers: int) -> NDArray[np.uint8]:
         """Random K and V, [blocks, layers, bytes]; no value is large."""
-        blocks, values = sequences * -(-tokens // 16), 2 * 16 * self.kv_heads * self.head_dim
-        kind = np.uint16 if self.bf16 else np.uint32
-        bits = np.random.default_rng(0).integers(0x3F00, 0x3F80, (blocks, layers, values), kind)
-        return (bits if self.bf16 else bits << kind(16)).view(np.uint8)
+        blocks, random = sequences * -(-tokens // 16), np.random.default_rng(0)
+        if self.kv == "int8":
+            size = (blocks, layers, 2 * self.kv_heads, 16 * (self.head_dim + 4))
+            data = random.integers(0, 256, size, np.uint8)
+            data[..., 16 * self.head_dim :] = np.full(16, 1 / 127, np.float32).view(np.uint8)
+            return data.reshape(blocks, layers, -1)
+        values = 2 * 16 * self.kv_heads * self.head_dim
+        kind = np.uint16 if self.kv == "bf16" else np.uint32
+        bits = random.integers(0x3F00, 0x3F80, (blocks, layers, values), kind)
+        return (bits if self.kv == "bf16" else bits << kind(16)).view(np.uint8)
 
     def queries(self, tokens: int) -> NDArray[np.float32]:
         return np.random.default_rng(1).standard_normal((tokens, self.heads, self.head_dim), np.float32)
@@ -54,7 +60,15 @@ class Case:
     ) -> None:
         scale = self.head_dim**-0.5
         ops.attention(
-            memory, layer, table, at, q, kv_heads=self.kv_heads, scale=scale, bf16=self.bf16, isa=self.isa
+            memory,
+            layer,
+            table,
+            at,
+            q,
+            kv_heads=self.kv_heads,
+            scale=scale,
+            kv=self.kv,
+            isa=self.isa,
         )
 
     def seconds(self, work: Callable[[int], None], items: Iterable[int], times: int) -> float:
@@ -67,7 +81,7 @@ class Case:
         return best
 
     def __str__(self) -> str:
-        return f"{self.heads:2}/{self.kv_heads} heads of {self.head_dim:3}, {'bf16' if self.bf16 else 'fp32'}"
+        return f"{self.heads:2}/{self.kv_heads} heads of {self.head_dim:3}, {self.kv}"
 
 
 def prefill(case: Case, tokens: int) -> None:
@@ -110,8 +124,8 @@ def main() -> None:
     print(f"{isa}, {threads} threads")
     with ThreadPoolExecutor(threads) as pool:
         for shape in ((9, 3, 64), (8, 8, 64), (32, 8, 128)):
-            for bf16 in (True, False):
-                case = Case(*shape, bf16, isa, pool, threads)
+            for kv in ("bf16", "fp32", "int8"):
+                case = Case(*shape, kv, isa, pool, threads)
                 prefill(case, 512)
                 decode(case, 1000)
 

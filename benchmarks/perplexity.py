@@ -13,9 +13,10 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 from octavo.backends.base import Backend, ChoiceRule, Limits, Plan, PlanRow, SampleRow, SlotOpen
+from octavo.config import KvDtype
 from octavo.models.store import StoredModel, open_model
 
 __all__ = ["LIMITS", "TEXT", "WINDOW", "perplexity", "score_windows", "text_ids"]
@@ -47,9 +48,7 @@ def perplexity(logprobs: Sequence[float]) -> float:
     return math.exp(-math.fsum(logprobs) / len(logprobs))
 
 
-def make_backend(
-    name: str, model: StoredModel, kv_dtype: Literal["bf16", "fp32"], threads: int | None
-) -> Backend:
+def make_backend(name: str, model: StoredModel, kv_dtype: KvDtype, threads: int | None) -> Backend:
     if name == "native":
         from octavo.backends.native import NativeBackend
 
@@ -62,7 +61,7 @@ def make_backend(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--backend", nargs="+", choices=("native", "reference"), default=["native"])
-    parser.add_argument("--kv-dtype", nargs="+", choices=("bf16", "fp32"), default=["bf16"])
+    parser.add_argument("--kv-dtype", nargs="+", choices=get_args(KvDtype), default=["bf16"])
     parser.add_argument("--model", default="smollm2", help="whatever `octavo pull` takes, or a GGUF file")
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--threads", type=int, help="of the native backend; all cores when left out")

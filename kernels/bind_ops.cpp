@@ -42,7 +42,7 @@ Out<T, N> make(const size_t (&shape)[N]) {
 // [blocks, layers, bytes of K and V of all heads of 16 tokens]
 using Memory = nb::ndarray<uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-KvCache cache_of(const Memory& memory, int kv_heads, int head_dim, bool bf16) {
+KvCache cache_of(const Memory& memory, int kv_heads, int head_dim, const std::string& kv) {
   KvCache cache;
   cache.base = memory.data();
   cache.layers = static_cast<int32_t>(memory.shape(1));
@@ -50,10 +50,9 @@ KvCache cache_of(const Memory& memory, int kv_heads, int head_dim, bool bf16) {
   cache.block_bytes = cache.layers * cache.layer_bytes;
   cache.kv_heads = kv_heads;
   cache.head_dim = head_dim;
-  cache.type = bf16 ? KvType::BF16 : KvType::F32;
-  require(
-      kv_heads > 0 && head_dim > 0 && cache.layer_bytes == 2LL * kBlockTokens * kv_heads * head_dim * (bf16 ? 2 : 4),
-      "The last axis of the KV memory is not 2 * 16 * kv_heads * head_dim values long.");
+  cache.type = kv_type_of(kv.c_str());
+  require(kv_heads > 0 && head_dim > 0 && cache.layer_bytes == 2 * kv_heads * head_bytes(cache),
+          "The last axis of the KV memory is not as long as K and V of 16 tokens are.");
   return cache;
 }
 
@@ -81,10 +80,10 @@ Out<float, 3> rope(In<float, 3> x, In<float, 2> cos, In<float, 2> sin, bool inte
 }
 
 void kv_write(Memory memory, int layer, Ints block_table, int position, In<float, 3> keys, In<float, 3> values,
-              bool bf16, const std::string& isa) {
+              const std::string& kv, const std::string& isa) {
   const size_t tokens = keys.shape(0), heads = keys.shape(1), dim = keys.shape(2);
   require(values.shape(0) == tokens && values.shape(1) == heads && values.shape(2) == dim, "K and V differ in shape.");
-  const KvCache cache = cache_of(memory, static_cast<int>(heads), static_cast<int>(dim), bf16);
+  const KvCache cache = cache_of(memory, static_cast<int>(heads), static_cast<int>(dim), kv);
   require(layer >= 0 && layer < cache.layers && position >= 0, "layer or position is out of range.");
   const Kernels& k = table(isa);
   for (size_t t = 0; t < tokens; ++t) {
@@ -100,11 +99,11 @@ void kv_write(Memory memory, int layer, Ints block_table, int position, In<float
 // All heads of consecutive queries. `tile`: queries per item (0: all in one). `split`: segments per item, merged
 // afterwards (0: each item goes through all of its segments).
 Out<float, 3> attention(Memory memory, int layer, Ints block_table, int position, In<float, 3> q, int kv_heads,
-                        float scale, bool bf16, int tile, int split, const std::string& isa) {
+                        float scale, const std::string& kv, int tile, int split, const std::string& isa) {
   const int queries = static_cast<int>(q.shape(0)), heads = static_cast<int>(q.shape(1)),
             dim = static_cast<int>(q.shape(2));
   require(kv_heads > 0 && heads % kv_heads == 0, "kv_heads must divide the heads of q.");
-  const KvCache cache = cache_of(memory, kv_heads, dim, bf16);
+  const KvCache cache = cache_of(memory, kv_heads, dim, kv);
   require(layer >= 0 && layer < cache.layers && position >= 0, "layer or position is out of range.");
   require(static_cast<size_t>(position + queries + kBlockTokens - 1) / kBlockTokens <= block_table.shape(0),
           "The block table is too short.");
@@ -247,11 +246,10 @@ void bind_ops(nb::module_& m) {
   ops.def("rope", &rope, "x"_a.noconvert(), "cos"_a.noconvert(), "sin"_a.noconvert(), "interleaved"_a, nb::kw_only(),
           "isa"_a = "", "[tokens, heads, head_dim] turned by cos, sin [tokens, dim / 2].");
   ops.def("kv_write", &kv_write, "memory"_a.noconvert(), "layer"_a, "table"_a.noconvert(), "position"_a,
-          "keys"_a.noconvert(), "values"_a.noconvert(), nb::kw_only(), "bf16"_a, "isa"_a = "",
+          "keys"_a.noconvert(), "values"_a.noconvert(), nb::kw_only(), "kv"_a, "isa"_a = "",
           "K and V [tokens, kv_heads, head_dim] of consecutive positions into KV memory [blocks, layers, bytes].");
   ops.def("attention", &attention, "memory"_a.noconvert(), "layer"_a, "table"_a.noconvert(), "position"_a,
-          "q"_a.noconvert(), nb::kw_only(), "kv_heads"_a, "scale"_a, "bf16"_a, "tile"_a = 0, "split"_a = 0,
-          "isa"_a = "",
+          "q"_a.noconvert(), nb::kw_only(), "kv_heads"_a, "scale"_a, "kv"_a, "tile"_a = 0, "split"_a = 0, "isa"_a = "",
           "q [tokens, heads, head_dim] of consecutive positions → the same shape. `tile` queries an item; `split` "
           "segments an item, merged afterwards (0: whole).");
   ops.def("choose", &choose, "logits"_a.noconvert(), "history"_a.noconvert(), nb::kw_only(), "prompt_tokens"_a = 0,

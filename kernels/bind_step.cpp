@@ -186,10 +186,9 @@ class Reader {
 
 class BoundRuntime {
  public:
-  BoundRuntime(const BoundProgram& program, const StepLimits& limits, bool bf16, int threads, const char* isa)
+  BoundRuntime(const BoundProgram& program, const StepLimits& limits, const char* kv, int threads, const char* isa)
       : weights_(program.weights),
-        runtime_(std::make_unique<Runtime>(program.program, limits, bf16 ? KvType::BF16 : KvType::F32, threads,
-                                           select_kernels(isa))),
+        runtime_(std::make_unique<Runtime>(program.program, limits, kv_type_of(kv), threads, select_kernels(isa))),
         reader_(runtime_->groups()) {}
 
   void launch(nb::handle plan) {
@@ -351,12 +350,12 @@ void bind_step(nb::module_& module) {
       .def(
           "__init__",
           [](BoundRuntime* self, const BoundProgram& program, int32_t num_blocks, int32_t max_slots,
-             int32_t max_step_tokens, int32_t max_model_len, bool kv_bf16, int threads, const char* isa) {
-            new (self) BoundRuntime(program, StepLimits{num_blocks, max_slots, max_step_tokens, max_model_len}, kv_bf16,
+             int32_t max_step_tokens, int32_t max_model_len, const char* kv, int threads, const char* isa) {
+            new (self) BoundRuntime(program, StepLimits{num_blocks, max_slots, max_step_tokens, max_model_len}, kv,
                                     threads, isa);
           },
-          "program"_a, nb::kw_only(), "num_blocks"_a, "max_slots"_a, "max_step_tokens"_a, "max_model_len"_a,
-          "kv_bf16"_a, "threads"_a, "isa"_a = "")
+          "program"_a, nb::kw_only(), "num_blocks"_a, "max_slots"_a, "max_step_tokens"_a, "max_model_len"_a, "kv"_a,
+          "threads"_a, "isa"_a = "")
       .def("launch", &BoundRuntime::launch, "plan"_a)
       .def("sample", &BoundRuntime::sample, "masks"_a = nb::none(),
            "One (token, logprob or None, top) per sample of the plan launched last; token -1 where logits are NaN.")

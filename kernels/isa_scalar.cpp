@@ -7,10 +7,10 @@
 namespace octavo {
 namespace {
 
-#include "attention.inc"
-#include "elementwise.inc"
 #include "dots.inc"
 #include "quantize.inc"
+#include "attention.inc"
+#include "elementwise.inc"
 #include "linear.inc"
 #include "sampling.inc"
 

@@ -27,7 +27,9 @@ enum class Container : int32_t { U4 = 0, U8 = 1, BF16 = 2, F32 = 3, U4K = 4, U8K
 static inline bool is_integer(Container c) { return c != Container::BF16 && c != Container::F32; }
 static inline bool is_wide(Container c) { return c == Container::U8 || c == Container::U8K || c == Container::U8H; }
 static inline bool has_halves(Container c) { return c == Container::U4H || c == Container::U8H; }
-static inline bool has_float_scales(Container c) { return static_cast<int32_t>(c) >= static_cast<int32_t>(Container::U4K); }
+static inline bool has_float_scales(Container c) {
+  return static_cast<int32_t>(c) >= static_cast<int32_t>(Container::U4K);
+}
 
 // A packed weight matrix y = W·x. Rows are padded with zeros to whole strips. A strip (16 rows) holds, for each
 // group of 32 columns in turn:
@@ -85,7 +87,9 @@ struct Panel {
 static inline int32_t header_bytes(Container c, bool has_min) {
   return kStrip * (has_float_scales(c) ? 4 : 2) * (has_halves(c) ? 2 : 1) * (has_min ? 2 : 1);
 }
-static inline int32_t group_bytes(Container c, bool has_min) { return header_bytes(c, has_min) + (is_wide(c) ? 512 : 256); }
+static inline int32_t group_bytes(Container c, bool has_min) {
+  return header_bytes(c, has_min) + (is_wide(c) ? 512 : 256);
+}
 
 // How many rows a panel takes for products with w. AVX2 keeps activations for 8-bit weights in two parts.
 static inline int32_t block_rows(const Matrix& w) {
@@ -95,8 +99,9 @@ static inline int32_t block_rows(const Matrix& w) {
 
 // KV memory of one group of layers. A block is contiguous over layers: [block][layer][K | V].
 // K of a (block, layer): [kv_head][head_dim][16 tokens]; V: [kv_head][16 tokens][head_dim].
-// V starts at layer_bytes / 2, so that the runtime can pass kv_write a view of some heads only.
-enum class KvType : int32_t { F32 = 0, BF16 = 1 };
+// V starts at layer_bytes / 2, so that the runtime can pass kv_write a view of some heads only. For int8 the 16 scales
+// (fp32, one per token) follow the values of each head: value = scale·q, scale = max|x| / 127 of the token's head.
+enum class KvType : int32_t { F32 = 0, BF16 = 1, I8 = 2 };
 struct KvCache {
   uint8_t* base = nullptr;
   int64_t block_bytes = 0;
@@ -106,6 +111,15 @@ struct KvCache {
   int32_t head_dim = 0;
   KvType type = KvType::BF16;
 };
+
+// Bytes of K, or of V, of one head in one layer of a block.
+static inline int64_t head_bytes(const KvCache& cache) {
+  if (cache.type == KvType::I8) return (int64_t)kBlockTokens * (cache.head_dim + 4);
+  return (int64_t)kBlockTokens * cache.head_dim * (cache.type == KvType::F32 ? 4 : 2);
+}
+
+// "fp32", "bf16", "int8"; raises std::invalid_argument for another name.
+KvType kv_type_of(const char* name);
 
 // Attention of a tile of consecutive query tokens of one sequence, for all query heads that share one KV head,
 // over segments [segment_begin, segment_end). For each query and head, each segment s gives

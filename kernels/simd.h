@@ -55,6 +55,9 @@ OCTAVO_INLINE vi vi_mul_high(vi a, vi b) {                                      
   return {_mm512_mask_blend_epi32(0xaaaa, even, odd)};
 }
 OCTAVO_INLINE vf vi_as_f(vi a) { return {_mm512_castsi512_ps(a.v)}; }
+OCTAVO_INLINE vf vf_load_i8(const int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)))};
+}
 OCTAVO_INLINE vf vf_load_bf16(const uint16_t* p) {
   return {_mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16))};
@@ -125,6 +128,10 @@ OCTAVO_INLINE __m256i high_half(__m256i a, __m256i b) {
 }
 OCTAVO_INLINE vi vi_mul_high(vi a, vi b) { return {high_half(a.lo, b.lo), high_half(a.hi, b.hi)}; }
 OCTAVO_INLINE vf vi_as_f(vi a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
+OCTAVO_INLINE vf vf_load_i8(const int8_t* p) {
+  const __m128i x = _mm_loadu_si128((const __m128i*)p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)))};
+}
 OCTAVO_INLINE vf vf_load_bf16(const uint16_t* p) {
   __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
   __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)(p + 8)));
@@ -200,6 +207,7 @@ OCTAVO_INLINE vi vi_mul_high(vi a, vi b) {
 }
 OCTAVO_INLINE vf vi_as_f(vi a) { vf r; std::memcpy(r.v, a.v, 64); return r; }
 OCTAVO_INLINE float bits_f(uint32_t u) { float f; std::memcpy(&f, &u, 4); return f; }
+OCTAVO_INLINE vf vf_load_i8(const int8_t* p) OCTAVO_LANES((float)p[i])
 OCTAVO_INLINE vf vf_load_bf16(const uint16_t* p) OCTAVO_LANES(bits_f((uint32_t)p[i] << 16))
 OCTAVO_INLINE float half_to_float(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;

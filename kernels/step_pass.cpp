@@ -203,7 +203,7 @@ void Runtime::store(const Op& op, int32_t token, int32_t head_begin, int32_t hea
   KvCache cache = caches_[static_cast<size_t>(op.group)];
   const int64_t skip = int64_t{head_begin} * sizes_.head_dim;
   if (op.rotate) rotate(k + skip, head_end - head_begin, token);
-  cache.base += skip * kBlockTokens * (cache.type == KvType::F32 ? 4 : 2);
+  cache.base += head_begin * head_bytes(cache);
   cache.kv_heads = head_end - head_begin;
   kernels_.kv_write(cache, op.place, token_blocks(op.group)[token], positions_[token] % kBlockTokens, k + skip,
                     v + skip);

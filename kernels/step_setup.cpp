@@ -2,7 +2,9 @@
 #include <sys/mman.h>
 
 #include <cmath>
+#include <cstring>
 #include <new>
+#include <utility>
 
 #include "step_inner.h"
 
@@ -65,6 +67,12 @@ class Runtime::Arena {
   size_t used_ = 0;
 };
 
+KvType kv_type_of(const char* name) {
+  for (const auto& [known, type] : {std::pair{"fp32", KvType::F32}, {"bf16", KvType::BF16}, {"int8", KvType::I8}})
+    if (std::strcmp(name, known) == 0) return type;
+  fail("kv is '%s'; it must be fp32, bf16 or int8.", name);
+}
+
 Runtime::Area Runtime::Area::from(int64_t row) const {
   Area a = *this;
   if (f32) a.f32 += row * width;
@@ -119,12 +127,11 @@ Runtime::Runtime(const Program& program, const StepLimits& limits, KvType kv_typ
 
   for (int32_t layers : program.kv_layers()) {
     KvCache cache;
-    const int64_t element = kv_type == KvType::F32 ? 4 : 2;
     cache.layers = layers;
     cache.kv_heads = sizes_.kv_heads;
     cache.head_dim = sizes_.head_dim;
     cache.type = kv_type;
-    cache.layer_bytes = 2 * element * sizes_.kv_heads * sizes_.head_dim * kBlockTokens;
+    cache.layer_bytes = 2 * sizes_.kv_heads * head_bytes(cache);
     cache.block_bytes = layers * cache.layer_bytes;
     if (cache.block_bytes > (int64_t{1} << 46) / limits.num_blocks)
       fail("num_blocks is %d; blocks of %lld bytes do not fit an address space.", limits.num_blocks,

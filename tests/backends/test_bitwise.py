@@ -6,12 +6,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
 from octavo.backends.base import ChoiceRule, Limits
 from octavo.backends.native import NativeBackend
+from octavo.config import KvDtype
 from octavo.models.store import StoredModel
 from tests.backends.driver import WHOLE, Ask, Told, run
 from tests.backends.test_oracle import Case
@@ -33,7 +35,7 @@ def asks(shared_dir: Path) -> list[Ask]:
     ]
 
 
-@pytest.fixture(scope="module", params=["bf16", "fp32"])
+@pytest.fixture(scope="module", params=["bf16", "fp32", "int8"])
 def backend(request: pytest.FixtureRequest, model_dir: Path) -> Iterator[NativeBackend]:
     made = NativeBackend(StoredModel.load(model_dir), LIMITS, kv_dtype=request.param, threads=2)
     yield made
@@ -94,11 +96,11 @@ def test_forks(backend: NativeBackend, asks: list[Ask], rule: ChoiceRule) -> Non
 def test_on_other_threads_and_instructions(
     backend: NativeBackend, model_dir: Path, asks: list[Ask], alone: list[Told], threads: int, isa: str
 ) -> None:
-    kv_dtype = "fp32" if "fp32" in backend.arithmetic_id else "bf16"
+    (kv_dtype,) = (kind for kind in get_args(KvDtype) if f"kv-{kind}" in backend.arithmetic_id)
     other = NativeBackend(
         StoredModel.load(model_dir),
         LIMITS,
-        kv_dtype=kv_dtype,  # type: ignore[arg-type]
+        kv_dtype=kv_dtype,
         threads=threads,
         isa=isa,
     )

@@ -52,7 +52,7 @@ ASKS = [
 ]
 
 
-KINDS = [(name, kv_dtype) for name in ("reference", "native") for kv_dtype in ("fp32", "bf16")]
+KINDS = [(name, kv_dtype) for name in ("reference", "native") for kv_dtype in ("fp32", "bf16", "int8")]
 
 
 @pytest.fixture(params=KINDS, ids="-".join, scope="module")

@@ -71,7 +71,7 @@ def test_kv_write_lays_out_k_by_dimension_and_v_by_token(isa: str, half: bool) -
     untouched = 0xA5
     memory = np.full((6, layers, 2 * 16 * heads * dim * kind.itemsize), untouched, np.uint8)
     table = np.array([4, 0, 5], np.int32)
-    ops.kv_write(memory, 1, table, first, keys, values, bf16=half, isa=isa)
+    ops.kv_write(memory, 1, table, first, keys, values, kv="bf16" if half else "fp32", isa=isa)
 
     stored = memory.view(kind).reshape(6, layers, 2, -1)
     k = stored[:, :, 0].reshape(6, layers, heads, dim, 16)
@@ -97,8 +97,35 @@ def test_bf16_rounds_ties_to_even_and_keeps_nan() -> None:
     )
     x = bits.view(F32).reshape(1, 1, -1)
     memory = np.zeros((1, 1, 2 * 16 * 7 * 2), np.uint8)
-    ops.kv_write(memory, 0, np.zeros(1, np.int32), 0, x, x, bf16=True)
+    ops.kv_write(memory, 0, np.zeros(1, np.int32), 0, x, x, kv="bf16")
     stored = memory.view(np.uint16).reshape(-1)[16 * 7 :][:7]
     assert stored[:6].tolist() == [0x3F80, 0x3F82, 0x3F81, 0x3F80, 0x7F80, 0x8000]
     assert stored[6] & 0x7F80 == 0x7F80
     assert stored[6] & 0x7F
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dim", [20, 64])
+def test_int8_k_and_v_have_a_scale_for_each_token_and_head(isa: str, dim: int) -> None:
+    tokens, heads = 5, 3
+    keys, values = normal(tokens, heads, dim), normal(tokens, heads, dim, seed=1)
+    keys[1, 2], keys[2, 0, 3], values[4, 1, 0] = 0, np.inf, np.nan
+    memory = np.full((1, 1, 2 * heads * 16 * (dim + 4)), 0xA5, np.uint8)
+    ops.kv_write(memory, 0, np.zeros(1, np.int32), 3, keys, values, kv="int8", isa=isa)
+    for half, source in zip(memory.reshape(2, heads, -1), (keys, values), strict=True):
+        for head in range(heads):
+            q = half[head, : 16 * dim].view(np.int8)
+            q = q.reshape(dim, 16).T if source is keys else q.reshape(16, dim)
+            scales = half[head, 16 * dim :].view(F32)
+            for t in range(tokens):
+                x = source[t, head]
+                largest = np.abs(x).max()
+                if not np.isfinite(largest):
+                    assert np.isnan(scales[3 + t])  # and so does every output that sees it
+                    continue
+                assert scales[3 + t] == largest / F32(127)
+                expected = np.rint(x * (F32(127) / (largest or F32(1))))
+                np.testing.assert_array_equal(q[3 + t], expected)
+            for t in (0, 1, 2, 8, 15):  # nobody's
+                assert (q[t].view(np.uint8) == 0xA5).all()
+                assert scales[t : t + 1].view(np.uint32) == 0xA5A5A5A5

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from octavo.backends.base import Handle, Limits, Plan, PlanError, Samples, TokenSample
 from octavo.backends.flight import Flight, Step
+from octavo.config import KvDtype
 from octavo.errors import ModelError, SettingsError
 from octavo.models.program import Attention, Buffer, Embed, Gated, Head, Linear, Norm, Op, RopeOp
 from octavo.models.spec import ModelSpec
@@ -48,7 +49,7 @@ class NativeBackend:
         model: StoredModel,
         limits: Limits,
         *,
-        kv_dtype: Literal["bf16", "fp32"] = "bf16",
+        kv_dtype: KvDtype = "bf16",
         threads: int | None = None,
         isa: str = "",
         copy_weights: bool = False,
@@ -59,8 +60,8 @@ class NativeBackend:
                 f"block_size is {limits.block_size}; the native backend's cache has blocks of {BLOCK_SIZE}: "
                 f"use {BLOCK_SIZE}, or --backend reference."
             )
-        if kv_dtype not in ("bf16", "fp32"):
-            raise SettingsError(f"kv_dtype is {kv_dtype!r}; the native backend stores bf16 or fp32.")
+        if kv_dtype not in get_args(KvDtype):
+            raise SettingsError(f"kv_dtype is {kv_dtype!r}; the native backend stores bf16, fp32 or int8.")
         self.spec = model.spec
         self.limits = limits
         self.arithmetic_id = (
@@ -81,7 +82,7 @@ class NativeBackend:
                 max_slots=limits.max_slots,
                 max_step_tokens=limits.max_step_tokens,
                 max_model_len=limits.max_model_len,
-                kv_bf16=kv_dtype == "bf16",
+                kv=kv_dtype,
                 threads=threads,
                 isa=isa,
             )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from octavo.backends.base import (
     TokenSample,
 )
 from octavo.backends.flight import Flight, Step
+from octavo.config import KvDtype
 from octavo.errors import ModelError, SettingsError
 from octavo.models.gguf import GGUFFile
 from octavo.models.program import Attention, Embed, Gated, Head, Linear, Norm, Op, RopeOp
@@ -149,17 +150,15 @@ class Pass(Step):
 class ReferenceBackend:
     """`Backend` in NumPy. `launch` and `sample` do their work at once.
 
-    `depth`: how many plans may be launched and not yet collected when another is launched. `kv_dtype` "bf16"
-    rounds K and V to bfloat16 (kept in float32 arrays). Raises SettingsError without the package `gguf`,
+    `depth`: how many plans may be launched and not yet collected when another is launched. `kv_dtype` "bf16" and
+    "int8" round K and V to what those hold (kept in float32 arrays). Raises SettingsError without the package `gguf`,
     PlanError for a plan or a call that breaks the contract of `backends/base.py`.
     """
 
     name = "reference"
     invariant = True
 
-    def __init__(
-        self, model: Source, limits: Limits, *, kv_dtype: Literal["bf16", "fp32"] = "fp32", depth: int = 0
-    ) -> None:
+    def __init__(self, model: Source, limits: Limits, *, kv_dtype: KvDtype = "fp32", depth: int = 0) -> None:
         self.spec = model.spec
         self.limits = limits
         simd = "+".join(np.show_config(mode="dicts")["SIMD Extensions"]["found"])
@@ -167,7 +166,7 @@ class ReferenceBackend:
             f"reference:{self.spec.weights_hash}:numpy-{np.__version__}:{simd}:kv-{kv_dtype}:exact"
         )
         self._depth = depth
-        self._round = _bfloat16 if kv_dtype == "bf16" else _unchanged
+        self._round = {"fp32": _unchanged, "bf16": _bfloat16, "int8": _int8}[kv_dtype]
         self._weights = Weights(model.source)
         self._cos, self._sin = _rotations(self.spec.rope, limits.max_model_len)
         self._kv = [  # per group [block][layer][K|V][head][token][component]
@@ -469,6 +468,13 @@ def _bfloat16(x: Floats) -> Floats:
     bits = x.view(np.uint32)
     rounded = bits + (np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)))
     return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def _int8(x: Floats) -> Floats:
+    """Round each token's head (the last axis) to 127 steps of its largest value."""
+    scale = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
+    rounded: Floats = np.rint(x / np.where(scale > 0, scale, np.float32(1))) * scale
+    return rounded
 
 
 def _unchanged(x: Floats) -> Floats:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from octavo.backends.base import Limits
-from octavo.config import EngineConfig
+from octavo.config import EngineConfig, KvDtype
 from octavo.errors import SettingsError
 from octavo.models.spec import ModelSpec
 
@@ -20,13 +21,18 @@ _DEFAULT_MOST_BYTES = 4 << 30
 _COPY_SHARE = 4
 _SHORTEST = 2
 """Tokens of the shortest sequence that makes sense: one of a prompt, one of an answer."""
-_VALUE_BYTES = {"bf16": 2, "fp32": 4}
+_HEAD_BYTES: dict[KvDtype, Callable[[int], int]] = {
+    "bf16": lambda head_dim: 2 * head_dim,
+    "fp32": lambda head_dim: 4 * head_dim,
+    "int8": lambda head_dim: head_dim + 4,
+}
+"""Bytes of K, or of V, of one token and head. int8 has a scale in fp32."""
 
 
-def block_bytes(spec: ModelSpec, block_size: int, kv_dtype: str) -> int:
+def block_bytes(spec: ModelSpec, block_size: int, kv_dtype: KvDtype) -> int:
     """Bytes of one block: K and V of `block_size` tokens in all layers (of the largest KV group)."""
     return max(
-        2 * len(group.layers) * group.kv_heads * group.head_dim * block_size * _VALUE_BYTES[kv_dtype]
+        2 * len(group.layers) * group.kv_heads * block_size * _HEAD_BYTES[kv_dtype](group.head_dim)
         for group in spec.kv_groups
     )
 
