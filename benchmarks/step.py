@@ -14,6 +14,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -24,7 +25,7 @@ from octavo.backends.flight import Flight, Step
 from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo
 from octavo.models.spec import ModelSpec
-from octavo.models.store import open_model
+from octavo.models.store import StoredModel, open_model
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Add
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
@@ -64,16 +65,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5, help="runs of each row")
     arguments = parser.parse_args()
+    model_dir = open_model("smollm2").dir
     table = Table("rows", "best, ms a step", "median, ms a step", title="Python's part of a step")
     for rows in ROWS:
-        runs = [step_seconds(rows) for _ in range(arguments.repeats)]
+        runs = [step_seconds(rows, model_dir) for _ in range(arguments.repeats)]
         table.add_row(str(rows), f"{1e3 * min(runs):.3f}", f"{1e3 * statistics.median(runs):.3f}")
     Console().print(table)
 
 
-def step_seconds(rows: int) -> float:
+def step_seconds(rows: int, model_dir: Path) -> float:
     """The median step of `rows` streams that decode, with a stop string that never comes."""
-    engine = null_engine(rows)
+    engine = null_engine(rows, model_dir)
     params = SamplingParams(temperature=0.0, max_tokens=4 * STEPS, ignore_eos=True, seed=0, stop=("never",))
     for number in range(rows):
         engine.add(Add(str(number), tuple(random.Random(number).choices(range(100), k=20)), params, 0.0))
@@ -88,9 +90,9 @@ def step_seconds(rows: int) -> float:
     return statistics.median(seconds)
 
 
-def null_engine(rows: int) -> Engine:
-    """An engine for `rows` streams of the default model's vocabulary."""
-    model = open_model("smollm2")
+def null_engine(rows: int, model_dir: Path) -> Engine:
+    """An engine for `rows` streams of a model's vocabulary."""
+    model = StoredModel.load(model_dir)
     limits = Limits(
         num_blocks=100 * rows, block_size=16, max_slots=rows, max_step_tokens=512, max_model_len=2048
     )

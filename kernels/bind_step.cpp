@@ -240,6 +240,8 @@ class BoundRuntime {
     nb::dict all;
     all["barriers"] = runtime.barriers();
     all["by_rows"] = runtime.by_rows();
+    all["allocations"] = runtime.allocations();
+    all["weight_bytes"] = runtime.weight_bytes();
     return all;
   }
 

@@ -75,8 +75,11 @@ class Runtime {
 
   // (step << 16) + layer: moves while a step runs. Any thread may read it.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
-  int64_t barriers() const { return barriers_; }  // waited for in the last launch
-  bool by_rows() const { return by_rows_; }       // how the last launch ran
+  // Of the last launch and its sample: barriers of the layers, calls for heap memory, bytes of weights multiplied.
+  int64_t barriers() const { return barriers_; }
+  int64_t allocations() const { return allocations_; }
+  int64_t weight_bytes() const;
+  bool by_rows() const { return by_rows_; }  // how the last launch ran
 
   // Where the time goes: seconds that worker 0 spent per stage since the last call. Measured only when enabled.
   enum Stage { kEmbed, kNorm, kQkv, kRope, kAttention, kOut, kGated, kDown, kHead, kChoose, kWait, kStages };
@@ -113,6 +116,7 @@ class Runtime {
     float* pieces = nullptr;    // [segments][head_dim + 2]
     float* work = nullptr;      // [vocab]
     int32_t* counts = nullptr;  // [vocab]
+    int64_t weight_bytes = 0;
   };
   // Attention of `count` consecutive tokens of a sequence, for some KV heads, over some segments.
   struct Item {
@@ -139,6 +143,7 @@ class Runtime {
   void copy(const StepPlan::Copy& copy);
   void advance(const StepPlan& plan, size_t row);
   void accept(const StepPlan& plan, const StepPlan::Sample& sample);
+  void run(const StepPlan& plan);
   void make_items(const StepPlan& plan);
   void add_row(int32_t slot, int32_t first, int32_t count, bool whole, int32_t part_segments);
 
@@ -222,6 +227,7 @@ class Runtime {
 
   std::atomic<uint64_t> progress_{0};
   int64_t barriers_ = 0;
+  int64_t allocations_ = 0;
   bool measuring_ = false;
   double times_[kStages] = {};
 };

@@ -1,6 +1,7 @@
 // The head, for rows that are sampled or scored, and the choice of their tokens.
 #include <cmath>
 
+#include "allocations.h"
 #include "step_inner.h"
 
 namespace octavo {
@@ -8,9 +9,11 @@ namespace octavo {
 void Runtime::sample(const int32_t* const* masks) {
   if (!sample_due_) return;
   sample_due_ = false;
+  const int64_t before = octavo::allocations();
   masks_ = masks;
   pool_.run([this](int worker, Pool&) { choose(worker); });
   masks_ = nullptr;
+  allocations_ += octavo::allocations() - before;
 }
 
 void Runtime::choose(int worker) {

@@ -34,6 +34,12 @@ void Runtime::wait(int worker) {
   pool_.barrier();
 }
 
+int64_t Runtime::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const Worker& own : workers_) bytes += own.weight_bytes;
+  return bytes;
+}
+
 void Runtime::reach(int32_t layer) {
   const uint64_t step = progress_.load(std::memory_order_relaxed) >> 16;
   progress_.store(step << 16 | static_cast<uint64_t>(std::max(layer, 0)), std::memory_order_relaxed);
@@ -186,6 +192,7 @@ void Runtime::multiply(const Op& op, const View& view, int32_t rows, Worker& own
           if (out.q)
             for (int32_t r = 0; r < count; ++r) quantize(out, r, low * kStrip, std::min(high * kStrip, out.width));
         }
+        own.weight_bytes += (high - low) * (part.w.strip_bytes + (pair ? op.parts[1].w.strip_bytes : 0));
         prepared = &part.w;
       }
     }

@@ -1,6 +1,7 @@
 // A plan enters: what it says is checked against its contract and what each slot knows, and attention is divided.
 #include <cstring>
 
+#include "allocations.h"
 #include "step_inner.h"
 
 namespace octavo {
@@ -8,6 +9,7 @@ namespace octavo {
 void Runtime::launch(const StepPlan& plan) {
   if (sample_due_)
     fail("Step %lld is launched before the samples of the one before were chosen.", (long long)plan.step);
+  const int64_t before = octavo::allocations();
   previous_.clear();
   for (const Answer& a : answers_) previous_.push_back(a.token);
   ++serial_;
@@ -26,8 +28,12 @@ void Runtime::launch(const StepPlan& plan) {
   top_values_.resize(top_ids_.size());
   sample_due_ = !samples_.empty();
   barriers_ = 0;
-  if (!tokens_) return;
+  for (Worker& own : workers_) own.weight_bytes = 0;
+  if (tokens_) run(plan);
+  allocations_ = octavo::allocations() - before;
+}
 
+void Runtime::run(const StepPlan& plan) {
   make_items(plan);
   progress_.store(static_cast<uint64_t>(plan.step) << 16, std::memory_order_relaxed);
   if (by_rows_)

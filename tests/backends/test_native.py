@@ -1,4 +1,4 @@
-"""The native backend: near the reference, equal bits however it runs, barriers counted, bad plans refused."""
+"""The native backend: near the reference, equal bits however it runs, bad plans refused."""
 
 from __future__ import annotations
 
@@ -195,24 +195,7 @@ def prompt_without_7(length: int) -> tuple[int, ...]:
     return tuple(8 if token == 7 else token for token in prompt(length))
 
 
-# What a step costs, counted
-
-
-@pytest.mark.parametrize("rows", [1, 2, 16])
-def test_few_rows_wait_at_most_five_times_a_layer(
-    make: MakeBackend, tiny_model_path: Path, rows: int
-) -> None:
-    backend = make("native", tiny_model_path)
-    assert isinstance(backend, NativeBackend)
-    run(backend, [Ask(prompt(9), 3, GREEDY)] * rows)
-    assert backend.counters() == {"barriers": 5 * backend.spec.layers, "by_rows": 0}
-
-
-def test_many_rows_wait_twice_a_layer(make: MakeBackend, tiny_model_path: Path) -> None:
-    backend = make("native", tiny_model_path)
-    assert isinstance(backend, NativeBackend)
-    run(backend, [Ask(prompt(200), 1, GREEDY)])
-    assert backend.counters() == {"barriers": 2 * backend.spec.layers, "by_rows": 1}
+# What it tells
 
 
 def test_progress_and_times(make: MakeBackend, tiny_model_path: Path) -> None:
