@@ -241,13 +241,14 @@ std::vector<double> time_linear(const std::vector<const BoundMatrix*>& matrices,
       for (const BoundMatrix* bound : matrices) {
         const Matrix& w = bound->matrix;
         const Input& in = inputs.find(w.cols)->second.input;
-        if (rows <= kTile) {
-          int64_t begin, end;
-          workers.share(w.strips(), worker, &begin, &end);
+        if (workers.behind(worker)) {
+        } else if (rows <= kTile) {
+          const int32_t piece = std::max(1, w.strips() / (12 * threads));
           blocks(0, rows, block_rows(w), [&](int32_t row, int32_t count) {
             kernels.prepare(w, in, row, count, panel);
-            kernels.linear(w, *panel, static_cast<int32_t>(begin), static_cast<int32_t>(end),
-                           out.get() + int64_t{row} * w.rows, w.rows, nullptr, 1.0f, false);
+            for (int32_t first; (first = static_cast<int32_t>(workers.claim(piece))) < w.strips();)
+              kernels.linear(w, *panel, first, std::min(first + piece, w.strips()), out.get() + int64_t{row} * w.rows,
+                             w.rows, nullptr, 1.0f, false);
           });
         } else {
           for (int row; (row = static_cast<int>(workers.claim(kTile))) < rows;)
@@ -257,7 +258,7 @@ std::vector<double> time_linear(const std::vector<const BoundMatrix*>& matrices,
                              false);
             });
         }
-        workers.barrier();
+        workers.barrier(worker);
       }
     });
     seconds.push_back(seconds_since(start));
@@ -292,14 +293,16 @@ std::vector<double> time_read(In<uint8_t, 1> bytes, int threads, int repeats) {
   Pool pool(threads);
   for (int i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    pool.run([&](int worker, Pool& workers) {
-      int64_t begin, end;
-      workers.share(lines, worker, &begin, &end);
+    pool.run([&](int, Pool& workers) {
+      constexpr int64_t kPiece = 4096;  // lines
       uint64_t sum[8] = {};
-      for (const uint8_t* p = data + 64 * begin; p < data + 64 * end; p += 64) {
-        uint64_t words[8];
-        std::memcpy(words, p, 64);
-        for (int k = 0; k < 8; ++k) sum[k] += words[k];
+      for (int64_t first; (first = workers.claim(kPiece)) < lines;) {
+        const uint8_t* end = data + 64 * std::min(first + kPiece, lines);
+        for (const uint8_t* p = data + 64 * first; p < end; p += 64) {
+          uint64_t words[8];
+          std::memcpy(words, p, 64);
+          for (int k = 0; k < 8; ++k) sum[k] += words[k];
+        }
       }
       for (const uint64_t s : sum) total += s;
     });
@@ -308,30 +311,36 @@ std::vector<double> time_read(In<uint8_t, 1> bytes, int threads, int repeats) {
   return seconds;
 }
 
-// The pool's contract, for its tests. Over `phases` with a barrier after each: how often each item was claimed, how
-// many workers found each phase complete after its barrier, and how many rounded to nearest and kept denormals.
-std::tuple<std::vector<int>, int64_t, int64_t> drill(int threads, int phases, int items, int runs) {
+// The pool's contract, for its tests. Over `phases` with a barrier after each: how often each item was claimed; how
+// many workers took part in a phase, and of those how many found it complete after its barrier; how many runs a worker
+// was in, and in how many of them it rounded to nearest and kept denormals.
+std::tuple<std::vector<int>, int64_t, int64_t, int64_t, int64_t> drill(int threads, int phases, int items, int runs) {
   require(threads >= 1 && phases >= 0 && items >= 0 && runs >= 0, "threads, phases, items, runs: must not be negative");
   nb::gil_scoped_release release;
   Pool pool(threads);
   std::vector<int> claimed(static_cast<size_t>(items));  // not atomic: barriers order it
-  std::atomic<int64_t> complete{0}, exact{0};
+  std::atomic<int64_t> seen{0}, complete{0}, joined{0}, exact{0};
   for (int i = 0; i < runs; ++i) {
     const int before = i * phases;
-    pool.run([&](int, Pool& workers) {
+    pool.run([&](int worker, Pool& workers) {
       const volatile float one = 1.0f, three = 3.0f, small = 0x1p-126f, half = 0.5f;
+      ++joined;
       exact += one / three == 0x1.555556p-2f && small * half > 0.0f;
       for (int phase = 0; phase < phases; ++phase) {
-        for (int64_t item; (item = workers.claim()) < items;) ++claimed[static_cast<size_t>(item)];
-        workers.barrier();
-        bool all = true;
-        for (const int count : claimed) all = all && count == before + phase + 1;
-        complete += all;
-        workers.barrier();
+        const bool present = !workers.behind(worker);
+        for (int64_t item; present && (item = workers.claim()) < items;) ++claimed[static_cast<size_t>(item)];
+        workers.barrier(worker);
+        if (present) {
+          bool all = true;
+          for (const int count : claimed) all = all && count == before + phase + 1;
+          ++seen;
+          complete += all;
+        }
+        workers.barrier(worker);
       }
     });
   }
-  return {claimed, complete.load(), exact.load()};
+  return {claimed, seen.load(), complete.load(), joined.load(), exact.load()};
 }
 
 }  // namespace
@@ -365,7 +374,8 @@ void bind_linear(nb::module_& m) {
   ops.def("time_read", &time_read, "data"_a.noconvert(), nb::kw_only(), "threads"_a, "repeats"_a,
           "Seconds of each repetition of reading all bytes.");
   ops.def("drill", &drill, "threads"_a, "phases"_a, "items"_a, "runs"_a,
-          "How often each item was claimed; how often a worker saw a whole phase; how often one rounded as it must.");
+          "How often each item was claimed; phases that workers saw, and saw whole; runs they were in, and rounded as "
+          "they must.");
 }
 
 }  // namespace octavo

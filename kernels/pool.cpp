@@ -102,65 +102,107 @@ void Gate::open() {
   if (sleepers_.load() != 0) wake_all(value_);
 }
 
-void Gate::wait(uint32_t value) {
+bool Gate::spin(bool (*done)(void*), void* argument) {
   const auto end = std::chrono::steady_clock::now() + kSpin;
   do {
     for (int i = 0; i < 32; ++i) {
-      if (value_.load(std::memory_order_acquire) != value) return;
+      if (done(argument)) return true;
       relax();
     }
   } while (std::chrono::steady_clock::now() < end);
-  sleepers_.fetch_add(1);
-  while (value_.load() == value) sleep_while(value_, value);
-  sleepers_.fetch_sub(1);
+  return false;
 }
 
-Pool::Pool(int threads) : threads_(std::max(threads, 1)) {
+void Gate::sleep(uint32_t value) { sleep_while(value_, value); }
+
+namespace {
+
+constexpr uint64_t kOneJoined = uint64_t{1} << 16, kOnePhase = uint64_t{1} << 32;
+uint32_t phase_of(uint64_t state) { return static_cast<uint32_t>(state >> 32); }
+uint32_t joined_of(uint64_t state) { return static_cast<uint32_t>(state >> 16 & 0xffff); }
+uint32_t arrived_of(uint64_t state) { return static_cast<uint32_t>(state & 0xffff); }
+uint64_t without_counts(uint64_t state) { return state >> 32 << 32; }
+
+}  // namespace
+
+Pool::Pool(int threads) : threads_(std::max(threads, 1)), missed_(static_cast<size_t>(threads_)) {
   workers_.reserve(static_cast<size_t>(threads_ - 1));
   for (int i = 1; i < threads_; ++i) workers_.emplace_back(&Pool::work, this, i);
 }
 
 Pool::~Pool() {
-  fn_ = nullptr;
+  ends_ = true;
   start_.open();
   for (std::thread& worker : workers_) worker.join();
 }
 
 void Pool::call(Call fn, void* argument) {
   const FloatMode mode;
+  const uint64_t state = state_.load(std::memory_order_relaxed);
   fn_ = fn;
   argument_ = argument;
-  next_.store(0, std::memory_order_relaxed);
+  first_phase_ = phase_of(state);
+  next_[first_phase_ & 1].value.store(0, std::memory_order_relaxed);
+  state_.store(without_counts(state) + kOneJoined, std::memory_order_release);
   if (threads_ > 1) start_.open();
   fn(argument, 0, *this);
-  barrier();
+  const uint32_t phase = phase_of(state_.load(std::memory_order_relaxed));
+  if (!arrive(true)) wait_for_phase_after(phase);
 }
 
 void Pool::work(int worker) {
-  uint32_t seen = 0;  // starts are counted from the pool's making: none can be missed
-  for (;;) {
-    start_.wait(seen);
-    ++seen;
-    if (!fn_) return;
+  for (uint32_t seen = 0;;) {
+    start_.wait([&] { return start_.value() != seen; });
+    seen = start_.value();
+    if (ends_) return;
+    if (!join(worker)) continue;
     const FloatMode mode;
     fn_(argument_, worker, *this);
-    barrier();
+    arrive(true);
   }
 }
 
-void Pool::barrier() {
-  if (threads_ == 1) {
-    next_.store(0, std::memory_order_relaxed);
+// Becomes one of those that the phase waits for, if there is a run.
+bool Pool::join(int worker) {
+  uint64_t state = state_.load(std::memory_order_acquire);
+  do {
+    if (!joined_of(state)) return false;
+  } while (
+      !state_.compare_exchange_weak(state, state + kOneJoined, std::memory_order_acq_rel, std::memory_order_acquire));
+  missed_[static_cast<size_t>(worker)].count = phase_of(state) - first_phase_;
+  return true;
+}
+
+// Says that this worker's part of the phase is done, or of the run if it is its `last` phase. True if all others' are,
+// too: the next phase has then begun, or the run has ended.
+bool Pool::arrive(bool last) {
+  uint64_t state = state_.load(std::memory_order_acquire), after;
+  do {
+    const bool all = arrived_of(state) + 1 == joined_of(state);
+    after = state + 1;
+    if (all) {
+      after = without_counts(state) + kOnePhase + (last ? 0 : joined_of(state) * kOneJoined);
+      // Nobody claims of the next phase yet; and if another worker joins right now, this is done again.
+      next_[phase_of(after) & 1].value.store(0, std::memory_order_relaxed);
+    }
+  } while (!state_.compare_exchange_weak(state, after, std::memory_order_acq_rel, std::memory_order_acquire));
+  if (phase_of(after) == phase_of(state)) return false;
+  phase_.open();
+  return true;
+}
+
+void Pool::wait_for_phase_after(uint32_t phase) {
+  phase_.wait([&] { return phase_of(state_.load(std::memory_order_acquire)) != phase; });
+}
+
+void Pool::barrier(int worker) {
+  uint32_t& missed = missed_[static_cast<size_t>(worker)].count;
+  if (missed) {
+    --missed;
     return;
   }
-  const uint32_t phase = phase_.value();
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    next_.store(0, std::memory_order_relaxed);
-    phase_.open();
-  } else {
-    phase_.wait(phase);
-  }
+  const uint32_t phase = phase_of(state_.load(std::memory_order_relaxed));
+  if (!arrive(false)) wait_for_phase_after(phase);
 }
 
 namespace {

@@ -10,20 +10,35 @@
 
 namespace octavo {
 
-// A number that only changes forward, and threads that wait until it does: they spin for a while (a step's phases
-// are shorter than a wake-up), then sleep (so that an idle engine costs nothing and an oversubscribed one goes on).
+// A number that only changes forward, and threads that wait until something is so: they spin for a while (a step's
+// phases are shorter than a wake-up), then sleep (so that an idle engine costs nothing and an oversubscribed one goes
+// on).
 class Gate {
  public:
   uint32_t value() const { return value_.load(std::memory_order_acquire); }
-  void open();                // value + 1; wakes who sleeps
-  void wait(uint32_t value);  // until value() != value
+  void open();  // value + 1; wakes who sleeps
+  // Until done() is true, which must become so before open() is called.
+  template <class Done>
+  void wait(Done&& done) {
+    if (spin([](void* d) { return (*static_cast<Done*>(d))(); }, &done)) return;
+    sleepers_.fetch_add(1);
+    for (uint32_t seen = value_.load(); !done(); seen = value_.load()) sleep(seen);
+    sleepers_.fetch_sub(1);
+  }
 
  private:
+  static bool spin(bool (*done)(void*), void* argument);
+  void sleep(uint32_t value);
+
   std::atomic<uint32_t> value_{0};
   std::atomic<uint32_t> sleepers_{0};
 };
 
 // `threads` workers, of which worker 0 is whoever calls run(). One run at a time; run() allocates nothing.
+//
+// A run waits only for workers that have joined it. One whose processor is busy with another process wakes late: it
+// then joins in the phase that the others have reached, and if it does not wake at all, they do its work. So all work
+// must be claimed, and none divided beforehand.
 class Pool {
  public:
   explicit Pool(int threads);  // below 1 counts as 1
@@ -33,8 +48,8 @@ class Pool {
 
   int threads() const { return threads_; }
 
-  // Calls fn(worker, pool) on every worker and returns when all have returned; what each wrote is then visible.
-  // fn must not throw. Rounding and denormals are the default ones inside, whatever the caller's are.
+  // Calls fn(worker, pool) on worker 0 and on those that join, and returns when all have returned; what each wrote is
+  // then visible. fn must not throw. Rounding and denormals are the default ones inside, whatever the caller's are.
   template <class F>
   void run(F&& fn) {
     using Fn = std::remove_reference_t<F>;
@@ -43,31 +58,43 @@ class Pool {
   }
 
   // Inside run(): returns when all workers have come here; what they wrote before is then visible to all. Every
-  // worker must come equally often.
-  void barrier();
+  // worker must come equally often; for one that is behind, it only counts.
+  void barrier(int worker);
+
+  // Inside run(): whether the others have passed this phase before this worker joined. It must then do nothing but
+  // come to the next barrier.
+  bool behind(int worker) const { return missed_[static_cast<size_t>(worker)].count > 0; }
 
   // Inside run(): the first of `count` numbers that nobody else has got since the last barrier (or the start of the
   // run), counted from 0. The caller compares with its total.
-  int64_t claim(int64_t count = 1) { return next_.fetch_add(count, std::memory_order_relaxed); }
-
-  // Inside run(): this worker's even part [begin, end) of 0 … total, the same for every call.
-  void share(int64_t total, int worker, int64_t* begin, int64_t* end) const {
-    *begin = total * worker / threads_;
-    *end = total * (worker + 1) / threads_;
+  int64_t claim(int64_t count = 1) {
+    return next_[state_.load(std::memory_order_relaxed) >> 32 & 1].value.fetch_add(count, std::memory_order_relaxed);
   }
 
  private:
   using Call = void (*)(void*, int, Pool&);
+  struct alignas(64) Next {
+    std::atomic<int64_t> value{0};
+  };
+  struct alignas(64) Missed {
+    uint32_t count = 0;
+  };
   void call(Call fn, void* argument);
   void work(int worker);
+  bool join(int worker);
+  bool arrive(bool last);
+  void wait_for_phase_after(uint32_t phase);
 
   const int threads_;
-  Call fn_ = nullptr;  // nullptr at a start: the pool ends
+  Call fn_ = nullptr;
   void* argument_ = nullptr;
+  uint32_t first_phase_ = 0;  // of the run
+  bool ends_ = false;
   alignas(64) Gate start_;
   alignas(64) Gate phase_;
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<uint64_t> state_{0};  // phase (32 bits), joined (16; 0: no run), arrived (16)
+  Next next_[2];                                // of even and of odd phases
+  std::vector<Missed> missed_;
   std::vector<std::thread> workers_;
 };
 

@@ -26,18 +26,20 @@ void Runtime::choose(int worker) {
   Lap lap(*this, worker);
   for (int32_t first = 0; first < samples; first += kHeadRows) {
     const int32_t rows = std::min(kHeadRows, samples - first);
-    Claims claims(pool_);
-    for (int32_t r = 0; r < rows; ++r)
-      norm(final_norm_,
-           shared_[Buffer::X].f32 + int64_t{sample_tokens_[static_cast<size_t>(first + r)]} * sizes_.hidden, h, r);
-    multiply(head_, view, rows, own, &claims);
+    if (!pool_.behind(worker)) {
+      Claims claims(pool_);
+      for (int32_t r = 0; r < rows; ++r)
+        norm(final_norm_,
+             shared_[Buffer::X].f32 + int64_t{sample_tokens_[static_cast<size_t>(first + r)]} * sizes_.hidden, h, r);
+      multiply(head_, view, rows, own, &claims);
+    }
     lap(kHead);
-    pool_.barrier();
+    pool_.barrier(worker);
     lap(kWait);
-    for (int64_t r; (r = pool_.claim()) < rows;)
+    for (int64_t r; !pool_.behind(worker) && (r = pool_.claim()) < rows;)
       answer(static_cast<size_t>(first + r), logits_ + r * sizes_.vocab, own);
     lap(kChoose);
-    if (first + rows < samples) pool_.barrier();
+    if (first + rows < samples) pool_.barrier(worker);
     lap(kWait);
   }
 }

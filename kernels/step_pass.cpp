@@ -12,10 +12,6 @@ bool alike(const Matrix& a, const Matrix& b) {
   return a.container == b.container && a.zero_point == b.zero_point && a.cols == b.cols;
 }
 
-int32_t share(int32_t all, int worker, int workers) {
-  return static_cast<int32_t>(static_cast<int64_t>(all) * worker / workers);
-}
-
 }  // namespace
 
 const char* Runtime::stage_name(int stage) {
@@ -31,7 +27,7 @@ void Runtime::take_times(double* seconds) {
 
 void Runtime::wait(int worker) {
   if (worker == 0) ++barriers_;
-  pool_.barrier();
+  pool_.barrier(worker);
 }
 
 int64_t Runtime::weight_bytes() const {
@@ -58,10 +54,10 @@ void Runtime::run_strips(int worker) {
       claims.restart();
       lap(kWait);
     }
+    if (pool_.behind(worker)) continue;
     switch (op.kind) {
       case OpKind::Embed: {
-        const int32_t begin = share(tokens_, worker, threads_);
-        embed(op, view, begin, begin, share(tokens_, worker + 1, threads_) - begin);
+        for (int32_t t; (t = claims.take(tokens_)) >= 0;) embed(op, view, t, t, 1);
         lap(kEmbed);
         break;
       }
@@ -90,7 +86,7 @@ void Runtime::run_rows(int worker) {
     size_t end = begin;
     while (end < body_.size() && body_[end].kind != OpKind::Attention) ++end;
     if (worker == 0) reach(body_[begin].layer);
-    for (;;) {
+    while (!pool_.behind(worker)) {
       const int64_t first = pool_.claim(tile_rows_);
       if (first >= tokens_) break;
       run_tile(begin, end, static_cast<int32_t>(first), std::min(tile_rows_, tokens_ - static_cast<int32_t>(first)),
@@ -99,8 +95,10 @@ void Runtime::run_rows(int worker) {
     if (end == body_.size()) return;
     wait(worker);
     lap(kWait);
-    Claims claims(pool_);
-    attend(body_[end], workers_[static_cast<size_t>(worker)], claims, false);
+    if (!pool_.behind(worker)) {
+      Claims claims(pool_);
+      attend(body_[end], workers_[static_cast<size_t>(worker)], claims, false);
+    }
     lap(kAttention);
     wait(worker);
     lap(kWait);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # Downloads and converted models are kept between runs, apart from the user's own; child processes inherit it.
 os.environ.setdefault("OCTAVO_CACHE", str(REPOSITORY / ".cache" / "octavo"))
 
+
+# Started in the background by a shell, the tests and all that they start would ignore Ctrl-C; some are about that key.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # CI judges a change, so it tries the same examples each time; everywhere else they are new ones.
 settings.register_profile("ci", derandomize=True)

@@ -14,12 +14,10 @@ int main() {
     for (int run = 0; run < kRuns; ++run) {
       pool.run([&](int worker, octavo::Pool& workers) {
         for (int phase = 0; phase < kPhases; ++phase) {
-          for (int64_t i; (i = workers.claim()) < kItems;) items[i] += i;
-          workers.barrier();
-          int64_t begin, end;
-          workers.share(kItems, worker, &begin, &end);
-          for (int64_t i = begin; i < end; ++i) copies[i] = items[kItems - 1 - i];
-          workers.barrier();
+          for (int64_t i; !workers.behind(worker) && (i = workers.claim()) < kItems;) items[i] += i;
+          workers.barrier(worker);
+          for (int64_t i; !workers.behind(worker) && (i = workers.claim()) < kItems;) copies[i] = items[kItems - 1 - i];
+          workers.barrier(worker);
           if (worker == 0) total += copies[0];
         }
       });

@@ -41,6 +41,14 @@ static inline __m512i _mm512_cvtepu16_epi32(__m256i a) {
   return _mm512_loadu_si512(wide);
 }
 
+static inline __m512i _mm512_cvtepi8_epi32(__m128i a) {
+  int8_t narrow[16];
+  int32_t wide[16];
+  std::memcpy(narrow, &a, 16);
+  for (int i = 0; i < 16; ++i) wide[i] = narrow[i];
+  return _mm512_loadu_si512(wide);
+}
+
 static inline __m128i _mm512_cvtepi32_epi8(__m512i a) {
   uint32_t wide[16];
   uint8_t narrow[16];
