@@ -21,7 +21,7 @@ def alone(prompt: str, **params: object) -> list[list[SequenceOutput]]:
 
 
 def plans(engine: object) -> list[Plan]:
-    backend = engine._backend  # type: ignore[attr-defined]
+    backend = engine.backend  # type: ignore[attr-defined]
     return list(backend.plans)
 
 

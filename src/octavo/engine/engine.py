@@ -32,7 +32,7 @@ class Engine:
     ) -> None:
         self.info = info
         self._scheduler = scheduler
-        self._backend = backend
+        self.backend = backend
         self._clock = clock
         self._depth = depth
         self._log = log
@@ -63,12 +63,12 @@ class Engine:
         if self._log:
             self._log.scheduled(inputs, plan)
         if plan.rows:
-            handle = self._backend.launch(plan)
-            self._backend.sample(handle)
+            handle = self.backend.launch(plan)
+            self.backend.sample(handle)
             self._flying.append((plan, handle))
         if len(self._flying) > self._depth or (self._flying and not plan.rows):
             oldest, handle = self._flying.popleft()
-            samples = self._backend.collect(handle)
+            samples = self.backend.collect(handle)
             if self._log:
                 self._log.committed(oldest.step, samples)
             self._scheduler.commit(oldest, samples)
@@ -99,7 +99,7 @@ class Engine:
 
     def close(self) -> None:
         """Free the backend's threads and memory, and finish the log. Calling it twice is harmless."""
-        self._backend.close()
+        self.backend.close()
         if self._log:
             self._log.close()
             self._log = None
