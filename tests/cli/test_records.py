@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,20 @@ def test_every_line_is_written_at_once(tmp_path: Path) -> None:
     with AnswerFile(path) as answers:
         answers.write({"id": 1, "text": "a\u2028b"})
         assert json.loads(path.read_text()) == {"id": 1, "text": "a\u2028b"}
+
+
+def test_an_interruption_waits_until_a_record_is_written_and_counted(tmp_path: Path) -> None:
+    """However it falls between the two: Ctrl-C comes while the line is flushed."""
+
+    class Interrupting(io.BytesIO):
+        def flush(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with AnswerFile(tmp_path / "out.jsonl") as answers:
+        answers._file.close()
+        answers._file = file = Interrupting()
+        with pytest.raises(KeyboardInterrupt):
+            answers.write({"id": 1, "text": "x"})
+        assert file.getvalue().endswith(b"}\n")
+        assert answers.answered == 1
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

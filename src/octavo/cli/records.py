@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import fcntl
 import hashlib
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -170,10 +171,10 @@ class AnswerFile:
             self.failed += 1
             if (_key(record["id"]), record["error"]) in self._errors:
                 return
-        with self._named_errors():
+        with _uninterrupted(), self._named_errors():
             self._file.write(msgspec.json.encode(record) + b"\n")
             self._file.flush()
-        self.answered += "error" not in record
+            self.answered += "error" not in record
 
     def _resume(self, path: Path, file: IO[bytes]) -> None:
         try:
@@ -218,6 +219,19 @@ class AnswerFile:
         except OSError as error:
             name = "standard output" if self._path is None else str(self._path)
             raise OSError(error.errno, error.strerror, name) from None
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the end: what is written is also counted, and no line is torn. For the main thread."""
+    asked = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
