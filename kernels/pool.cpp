@@ -131,7 +131,7 @@ Pool::Pool(int threads) : threads_(std::max(threads, 1)), missed_(static_cast<si
 }
 
 Pool::~Pool() {
-  ends_ = true;
+  ends_.store(true);
   start_.open();
   for (std::thread& worker : workers_) worker.join();
 }
@@ -154,7 +154,7 @@ void Pool::work(int worker) {
   for (uint32_t seen = 0;;) {
     start_.wait([&] { return start_.value() != seen; });
     seen = start_.value();
-    if (ends_) return;
+    if (ends_.load()) return;
     if (!join(worker)) continue;
     const FloatMode mode;
     fn_(argument_, worker, *this);

@@ -88,8 +88,8 @@ class Pool {
   const int threads_;
   Call fn_ = nullptr;
   void* argument_ = nullptr;
-  uint32_t first_phase_ = 0;  // of the run
-  bool ends_ = false;
+  uint32_t first_phase_ = 0;       // of the run
+  std::atomic<bool> ends_{false};  // a worker that woke late for an earlier run may look just then
   alignas(64) Gate start_;
   alignas(64) Gate phase_;
   alignas(64) std::atomic<uint64_t> state_{0};  // phase (32 bits), joined (16; 0: no run), arrived (16)
