@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.engine import add, processor
+from benchmarks.engine import add, processor, products_of
 from octavo.backends.native import NativeBackend, load_kernels
 from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
@@ -49,16 +49,15 @@ class Work:
 
 
 def works(model: StoredModel, isa: str) -> dict[str, Work]:
-    """By stage. Without VNNI a product of an 8-bit weight is two of four bits."""
+    """By stage."""
     found: dict[str, Work] = defaultdict(Work)
     for tensor in model.tensors.values():
         if tensor.kind == "vector":
             continue
         parts = tensor.name.split(".")
         stage = "head" if tensor.rows == model.spec.vocab_size else STAGE_OF[parts[-2]]
-        double = isa == "avx2" and tensor.container.startswith("u8")
         found[stage].nbytes += tensor.nbytes
-        found[stage].products += tensor.rows * tensor.cols * (2 if double else 1)
+        found[stage].products += products_of(tensor, isa)
     return found
 
 
