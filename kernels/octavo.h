@@ -67,20 +67,21 @@ struct Input {
 // prepares once for all the strips that it multiplies.
 inline constexpr int kPanelBytes = 256 * 1024;  // of int8; wider inputs have fewer rows in a block
 struct Outlier {
-  int32_t column;
-  int32_t row;  // of the panel
+  int32_t column;  // its place in the panel's list
   float x;
 };
 struct Panel {
   const float* x = nullptr;  // [rows][cols]
   int32_t rows = 0;
   int32_t cols = 0;
-  int32_t outliers = 0;
+  int32_t columns = 0;                // that have outliers
   alignas(64) int8_t q[kPanelBytes];  // the other arrays: see dots.inc
   alignas(64) float scale[kPanelBytes / kGroup];
   alignas(64) float shift[2 * kPanelBytes / kGroup];
   alignas(64) int32_t offset[2 * kPanelBytes / kGroup];
-  Outlier outlier[kPanelBytes / kGroup];  // columns ascending
+  int32_t column[kPanelBytes / kGroup];   // ascending
+  int32_t first[kBlockRows + 1];          // of each row's outliers
+  Outlier outlier[kPanelBytes / kGroup];  // row by row, columns ascending
 };
 
 // Bytes before the weights of a group of a strip: its scales and minima.
