@@ -347,7 +347,7 @@ std::tuple<std::vector<int>, int64_t, int64_t, int64_t, int64_t> drill(int threa
 
 void bind_linear(nb::module_& m) {
   m.attr("KERNEL_VERSION") = kKernelVersion;
-  m.def("isa", [] { return select_kernels("").isa; }, "The instruction set in use: scalar, avx2 or avx512.");
+  m.def("isa", [] { return select_kernels("").isa; }, "The instruction set in use, one of ops.isas().");
   m.def("default_threads", &default_threads, "root"_a = "/",
         "Processors that this process may use: its affinity, limited by the quota of its control groups.");
   m.def("pack_matrix", &pack, "raw"_a.noconvert(), "ggml_type"_a, "rows"_a, "cols"_a,

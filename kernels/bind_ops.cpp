@@ -231,8 +231,7 @@ Out<uint32_t, 1> random_words(uint64_t seed, uint32_t index, int count, const st
 
 std::vector<std::string> isas() {
   std::vector<std::string> names;
-  for (const char* name : {"scalar", "avx2", "avx512"})
-    if (name == std::string(select_kernels(name).isa)) names.push_back(name);
+  for (int i = 0; const Kernels* kernels = runnable_kernels(i); ++i) names.push_back(kernels->isa);
   return names;
 }
 

@@ -3,6 +3,13 @@
 #include <stdexcept>
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include "octavo.h"
 
 namespace octavo {
@@ -10,33 +17,63 @@ namespace {
 
 struct Candidate {
   const char* name;
-  const Kernels& (*table)();
+  const Kernels& (*table)();  // nullptr if this build lacks it
   bool runs;
 };
 
-// From the least to the best.
+// From the least to the best. AVX-512 comes last: with VNNI it makes twice the products of AVX-VNNI in an instruction,
+// and a processor may have either without the other.
 struct Candidates {
-  Candidate list[3];
+  Candidate list[4];
   int count;
 };
 
-Candidates candidates() {
 #if defined(__x86_64__)
+
+// AVX-VNNI, which needs no register that AVX2 does not. The compilers' tests learned its name late.
+bool has_avxvnni() {
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || a < 1) return false;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+Candidates candidates() {
   // The compiler's cpuid test includes XCR0: whether the system keeps the registers.
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-#if defined(OCTAVO_EMULATE_AVX512)
-  const bool avx512 = true;
+#if defined(OCTAVO_EMULATE)
+  const bool avxvnni = true, avx512 = true;
 #else
+  const bool avxvnni = avx2 && has_avxvnni();
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vnni");
 #endif
-  return {{{"scalar", kernels_scalar, true}, {"avx2", kernels_avx2, avx2}, {"avx512", kernels_avx512, avx512}}, 3};
+#if defined(OCTAVO_NO_AVXVNNI)
+  const Candidate vnni = {"avxvnni", nullptr, false};
 #else
-  return {{{"scalar", kernels_scalar, true}}, 1};
+  const Candidate vnni = {"avxvnni", kernels_avxvnni, avxvnni};
 #endif
+  return {{{"scalar", kernels_scalar, true}, {"avx2", kernels_avx2, avx2}, vnni, {"avx512", kernels_avx512, avx512}},
+          4};
 }
+
+#elif defined(__aarch64__)
+
+Candidates candidates() {
+#if defined(__linux__)
+  const bool neon = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+#else
+  const bool neon = true;  // every Mac has SDOT
+#endif
+  return {{{"scalar", kernels_scalar, true}, {"neon", kernels_neon, neon}}, 2};
+}
+
+#else
+
+Candidates candidates() { return {{{"scalar", kernels_scalar, true}}, 1}; }
+
+#endif
 
 std::string default_limit;
 
@@ -45,6 +82,13 @@ std::string default_limit;
 void set_default_limit(const char* limit) {
   select_kernels(limit);
   default_limit = limit;
+}
+
+const Kernels* runnable_kernels(int index) {
+  const Candidates all = candidates();
+  for (int i = 0; i < all.count; ++i)
+    if (all.list[i].runs && index-- == 0) return &all.list[i].table();
+  return nullptr;
 }
 
 const Kernels& select_kernels(const char* limit) {

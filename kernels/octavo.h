@@ -206,10 +206,15 @@ struct Kernels {
 const Kernels& kernels_scalar();
 #if defined(__x86_64__)
 const Kernels& kernels_avx2();
+const Kernels& kernels_avxvnni();
 const Kernels& kernels_avx512();
+#elif defined(__aarch64__)
+const Kernels& kernels_neon();
 #endif
-// The best table this processor runs, or a lower one named by `limit` ("scalar", "avx2", "avx512"; "" = the limit set
-// before, at first none). Raises std::invalid_argument for another name.
+// Number `index` of the tables that this processor runs, from the least to the best; nullptr after the last.
+const Kernels* runnable_kernels(int index);
+// The best of them, or a lower one named by `limit` ("scalar"; on x86 "avx2", "avxvnni", "avx512"; on ARM "neon";
+// "" = the limit set before, at first none). Raises std::invalid_argument for another name.
 const Kernels& select_kernels(const char* limit);
 void set_default_limit(const char* limit);  // not while kernels are being selected
 

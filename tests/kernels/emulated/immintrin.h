@@ -1,5 +1,5 @@
-// Stands in for the compiler's header where the AVX-512 kernels are tested on a processor without AVX-512: SIMDe's
-// definitions, and here those that SIMDe 0.7.4 lacks. Knows no kernel.
+// Stands in for the compiler's header where the AVX-512 and AVX-VNNI kernels are tested on a processor without them:
+// SIMDe's definitions, and here those that SIMDe 0.7.4 lacks. Knows no kernel.
 #pragma once
 
 #define SIMDE_ENABLE_NATIVE_ALIASES
@@ -71,14 +71,22 @@ static inline __m256 _mm512_extractf32x8_ps(__m512 a, int part) {
   return _mm256_loadu_ps(wide + 8 * part);
 }
 
-// SIMDe's own rounds the product and the sum; the processor's rounds once, and so must this.
-static inline __m512 octavo_fmadd_ps(__m512 a, __m512 b, __m512 c) {
-  float x[16], y[16], z[16];
-  _mm512_storeu_ps(x, a);
-  _mm512_storeu_ps(y, b);
-  _mm512_storeu_ps(z, c);
-  for (int i = 0; i < 16; ++i) z[i] = __builtin_fmaf(x[i], y[i], z[i]);
-  return _mm512_loadu_ps(z);
+// SIMDe's own rounds the product and the sum; the processor's rounds once, and so must these.
+template <class Vector>
+static inline Vector octavo_fmadd(Vector a, Vector b, Vector c) {
+  constexpr int kLanes = sizeof(Vector) / sizeof(float);
+  float x[kLanes], y[kLanes], z[kLanes];
+  std::memcpy(x, &a, sizeof(x));
+  std::memcpy(y, &b, sizeof(y));
+  std::memcpy(z, &c, sizeof(z));
+  for (int i = 0; i < kLanes; ++i) z[i] = __builtin_fmaf(x[i], y[i], z[i]);
+  std::memcpy(&c, z, sizeof(z));
+  return c;
 }
 #undef _mm512_fmadd_ps
-#define _mm512_fmadd_ps(a, b, c) octavo_fmadd_ps(a, b, c)
+#define _mm512_fmadd_ps(a, b, c) octavo_fmadd<__m512>(a, b, c)
+#undef _mm256_fmadd_ps
+#define _mm256_fmadd_ps(a, b, c) octavo_fmadd<__m256>(a, b, c)
+
+// AVX-VNNI's form of the instruction has a name of its own.
+#define _mm256_dpbusd_avx_epi32 simde_mm256_dpbusd_epi32
