@@ -66,8 +66,10 @@ struct Input {
 // Some rows of activations, regrouped for the integer matrices of one kind (container and zero point): what a worker
 // prepares once for all the strips that it multiplies.
 inline constexpr int kPanelBytes = 256 * 1024;  // of int8; wider inputs have fewer rows in a block
+inline constexpr int kColumnsAtOnce = 64;       // with outliers, whose weights wait in the first cache
 struct Outlier {
-  int32_t column;  // its place in the panel's list
+  int32_t column;  // its place among those
+  int32_t row;     // of the panel
   float x;
 };
 struct Panel {
@@ -79,9 +81,9 @@ struct Panel {
   alignas(64) float scale[kPanelBytes / kGroup];
   alignas(64) float shift[2 * kPanelBytes / kGroup];
   alignas(64) int32_t offset[2 * kPanelBytes / kGroup];
-  int32_t column[kPanelBytes / kGroup];   // ascending
-  int32_t first[kBlockRows + 1];          // of each row's outliers
-  Outlier outlier[kPanelBytes / kGroup];  // row by row, columns ascending
+  int32_t column[kPanelBytes / kGroup];                 // ascending
+  int32_t last[kPanelBytes / kGroup / kColumnsAtOnce];  // of the outliers that go with each kColumnsAtOnce columns
+  Outlier outlier[kPanelBytes / kGroup];
 };
 
 // Bytes before the weights of a group of a strip: its scales and minima.
