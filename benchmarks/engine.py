@@ -90,7 +90,7 @@ def best(repeats: int, measure: Callable[[], float]) -> tuple[float, float]:
 
 
 def products_of(tensor: PackedTensor, isa: str) -> int:
-    """Products of 4-bit weights that a matrix costs a token. Without VNNI an 8-bit weight is multiplied as two."""
+    """Products of 4-bit weights that a matrix costs a token. AVX2 alone multiplies an 8-bit one as two."""
     return tensor.rows * tensor.cols * (2 if isa == "avx2" and tensor.container.startswith("u8") else 1)
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--isa", default="", help="scalar, avx2 or avx512; the best by default")
+    parser.add_argument("--isa", default="", help="as OCTAVO_ISA; the best by default")
     parser.add_argument("--vocab", type=int, default=49152)
     arguments = parser.parse_args()
     isa, vocab = arguments.isa, arguments.vocab

@@ -30,17 +30,21 @@ struct Candidates {
 
 #if defined(__x86_64__)
 
-// AVX-VNNI, which needs no register that AVX2 does not. The compilers' tests learned its name late.
+// Both need no register that AVX2 does not, and not every compiler's test knows their names.
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
 bool has_avxvnni() {
   unsigned a, b, c, d;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || a < 1) return false;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 
-Candidates candidates() {
+Candidates find_candidates() {
   // The compiler's cpuid test includes XCR0: whether the system keeps the registers.
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #if defined(OCTAVO_EMULATE)
   const bool avxvnni = true, avx512 = true;
 #else
@@ -60,7 +64,7 @@ Candidates candidates() {
 
 #elif defined(__aarch64__)
 
-Candidates candidates() {
+Candidates find_candidates() {
 #if defined(__linux__)
   const bool neon = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 #else
@@ -71,9 +75,15 @@ Candidates candidates() {
 
 #else
 
-Candidates candidates() { return {{{"scalar", kernels_scalar, true}}, 1}; }
+Candidates find_candidates() { return {{{"scalar", kernels_scalar, true}}, 1}; }
 
 #endif
+
+// Asked once: a virtual machine's host answers cpuid, which takes it microseconds.
+const Candidates& candidates() {
+  static const Candidates all = find_candidates();
+  return all;
+}
 
 std::string default_limit;
 
@@ -85,7 +95,7 @@ void set_default_limit(const char* limit) {
 }
 
 const Kernels* runnable_kernels(int index) {
-  const Candidates all = candidates();
+  const Candidates& all = candidates();
   for (int i = 0; i < all.count; ++i)
     if (all.list[i].runs && index-- == 0) return &all.list[i].table();
   return nullptr;
@@ -93,7 +103,7 @@ const Kernels* runnable_kernels(int index) {
 
 const Kernels& select_kernels(const char* limit) {
   if (!*limit) limit = default_limit.c_str();
-  const Candidates all = candidates();
+  const Candidates& all = candidates();
   const Kernels* best = nullptr;
   bool known = false;
   for (int i = 0; i < all.count && !known; ++i) {

@@ -35,6 +35,7 @@ from tests.backends.driver import Ask, Told, run
 from tests.backends.test_invariance import ASKS, GREEDY, SEEDED, prompt
 from tests.models.tiny import write_tiny_llama
 
+ISAS: list[str] = pytest.importorskip("octavo._kernels", reason="the kernels are not built").ops.isas()
 LONG = Limits(num_blocks=300, block_size=16, max_slots=16, max_step_tokens=512, max_model_len=2048)
 
 
@@ -120,11 +121,10 @@ def alone(tiny_model_path: Path) -> dict[str, list[Told]]:
 
 
 @pytest.mark.parametrize("kv_dtype", ["fp32", "bf16", "int8"])
-@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", ISAS)
 def test_instruction_sets_give_equal_bits(
     make: MakeBackend, tiny_model_path: Path, alone: dict[str, list[Told]], kv_dtype: str, isa: str
 ) -> None:
-    """A processor without one of them runs the next best, which is then tested twice."""
     backend = make("native", tiny_model_path, kv_dtype=kv_dtype, isa=isa)
     assert run(backend, ASKS, chunk=50) == alone[kv_dtype]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -44,44 +44,45 @@ def raw_bytes(kind: int, rows: int, cols: int) -> NDArray[np.uint8]:
     return blocks.reshape(-1)
 
 
-def questions(kernels: Any) -> dict[str, Callable[[str], Any]]:
-    """By name: a function of the instruction set."""
+def answers(kernels: Any, isa: str) -> Iterator[tuple[str, Any]]:
+    """Each question's name and answer."""
     from tests.kernels.packed import CONTAINERS, columns
 
-    ops, asked = kernels.ops, {}
+    ops = kernels.ops
     for kind in CONTAINERS:
         cols = columns(kind, 160)
-        raw = raw_bytes(kind, 45, cols)
-        container, zero_point, has_min, packed = kernels.pack_matrix(raw, kind, 45, cols)
-        w = ops.Matrix(packed, container, 45, cols, zero_point, has_min)
-        x = np.concatenate([bell(rows, cols, seed=rows, size=size) for rows, size in SIZES])
-        x[2, ::37] *= 4096  # outliers
-        asked |= {
-            f"pack {kind}": lambda _, packed=packed: packed,
-            f"linear {kind}": lambda isa, w=w, x=x: ops.linear(
-                w, x, bias=bell(45, seed=1), scale=0.3, isa=isa
-            ),
-            f"gated {kind}": lambda isa, w=w, x=x: ops.gated(w, w, x[:9] * np.float32(2**-8), isa=isa),
-            f"dequantize_row {kind}": lambda isa, w=w: ops.dequantize_row(w, 44, 1.7, isa=isa),
-        }
-    x = np.concatenate([bell(rows, 160, seed=rows, size=size) for rows, size in SIZES])
-    asked["quantize"] = lambda isa: ops.quantize(x, isa=isa)
-    asked["rms_norm"] = lambda isa: ops.rms_norm(x, bell(160, seed=2), 1e-5, 1.0, isa=isa)
+        container, zero_point, has_min, packed = kernels.pack_matrix(
+            raw_bytes(kind, 45, cols), kind, 45, cols
+        )
+        w, x = ops.Matrix(packed, container, 45, cols, zero_point, has_min), rows_of(cols)
+        yield f"pack {kind}", packed
+        yield f"linear {kind}", ops.linear(w, x, bias=bell(45, seed=1), scale=0.3, isa=isa)
+        yield f"gated {kind}", ops.gated(w, w, x[:9] * np.float32(2**-8), isa=isa)
+        yield f"dequantize_row {kind}", ops.dequantize_row(w, 44, 1.7, isa=isa)
+    x = rows_of(160)
+    yield "quantize", ops.quantize(x, isa=isa)
+    yield "rms_norm", ops.rms_norm(x, bell(160, seed=2), 1e-5, 1.0, isa=isa)
     for interleaved in (False, True):
-        asked[f"rope {interleaved}"] = lambda isa, interleaved=interleaved: ops.rope(
+        turned = ops.rope(
             bell(3, 5, 64, seed=1), bell(3, 16, seed=2), bell(3, 16, seed=3), interleaved, isa=isa
         )
+        yield f"rope {interleaved}", turned
     for kv in ("fp32", "bf16", "int8"):
         for dim in (64, 36):
-            asked[f"attention {kv} {dim}"] = lambda isa, kv=kv, dim=dim: attention(ops, kv, dim, isa)
+            yield f"attention {kv} {dim}", attention(ops, kv, dim, isa)
     logits, history = bell(3000, seed=4, size=4), np.arange(40, dtype=np.int32) * 7 % 300
     for name, rule in RULES.items():
-        asked[f"choose {name}"] = lambda isa, rule=rule: [
-            ops.choose(logits, history, prompt_tokens=20, seed=seed, isa=isa, **rule) for seed in range(50)
-        ]
-    asked["score"] = lambda isa: ops.score(logits, 5, 20, isa=isa)
-    asked["random_words"] = lambda isa: ops.random_words(12345678901, 7, 1000, isa=isa)
-    return asked
+        chosen = [ops.choose(logits, history, prompt_tokens=20, seed=s, isa=isa, **rule) for s in range(50)]
+        yield f"choose {name}", chosen
+    yield "score", ops.score(logits, 5, 20, isa=isa)
+    yield "random_words", ops.random_words(12345678901, 7, 1000, isa=isa)
+
+
+def rows_of(cols: int) -> Floats:
+    """35 rows from subnormal to large, the third with outliers."""
+    x = np.concatenate([bell(rows, cols, seed=rows, size=size) for rows, size in SIZES])
+    x[2, ::37] *= 4096
+    return x
 
 
 SIZES = ((4, 1.0), (5, 2.0**12), (3, 2.0**-60), (2, 2.0**-130), (21, 1.0))
@@ -116,9 +117,8 @@ def digest(answer: Any) -> str:
 
 
 def digests(kernels: Any) -> dict[str, dict[str, str]]:
-    """By instruction set and question."""
-    asked = questions(kernels)
-    return {isa: {name: digest(ask(isa)) for name, ask in asked.items()} for isa in kernels.ops.isas()}
+    """By instruction set and question's name."""
+    return {isa: {name: digest(x) for name, x in answers(kernels, isa)} for isa in kernels.ops.isas()}
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class NativeBackend:
     """`Backend` over the C++ kernels. `launch` and `sample` do their work at once; any depth is allowed.
 
     `threads`: workers, the caller's thread among them; None takes the processors this process may use.
-    `isa`: "scalar", "avx2" or "avx512" lowers the choice of instructions (all give the same bits); "" does not.
+    `isa`: a name of OCTAVO_ISA (docs/knobs.md) lowers the choice of instructions (all give the same bits); "" does not.
     `copy_weights`: into huge pages of this process's own, instead of mapping their file.
     Where the model's arithmetic fails (NaN logits), that row's answer is TokenSample(-1), and no other's changes.
 
