@@ -22,7 +22,7 @@ CORES = len(os.sched_getaffinity(0))
 _THREADS = tuple(dict.fromkeys((CORES, max(CORES // 2, 1))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Peer:
     """What is known of a program. The first value of each option is where the sweep starts."""
 
@@ -93,7 +93,7 @@ class Side:
         if self.peer.name == "openvino":
             return str(workshop.openvino(file))
         if self.peer.name == "vllm":
-            return str(workshop.folder_of(file if source else workshop.gguf("q4_1")))
+            return str(workshop.folder_of(file))
         return str(file)
 
     def options(self, kind: Kind, streams: int) -> dict[str, tuple[Any, ...]]:

@@ -57,17 +57,15 @@ ENVIRONMENTS = {
 _QUANTISE = """
 import ctypes, sys
 import llama_cpp as lib
-source, target, ftype, pure = sys.argv[1:]
 params = lib.llama_model_quantize_default_params()
-params.ftype = int(ftype)
-params.allow_requantize = True
-params.token_embedding_type = params.output_tensor_type = lib.GGML_TYPE_Q8_0 if int(ftype) else lib.GGML_TYPE_F32
-code = lib.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(params))
-sys.exit(code)
+params.ftype = int(sys.argv[3])
+params.allow_requantize = True  # by way of fp32, as from a file of such weights
+params.token_embedding_type = params.output_tensor_type = lib.GGML_TYPE_Q8_0  # as they are in the source
+sys.exit(lib.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), ctypes.byref(params)))
 """
-"""Run in llama.cpp's environment: [source, target, ftype, -]."""
 
-_FTYPES = {"f32": 0, "q4_0": 2, "q8_0": 7, "q4_k_m": 15}
+_FTYPES = {"q4_0": 2, "q8_0": 7, "q4_k_m": 15}
+"""llama.cpp's numbers."""
 
 _TO_OPENVINO = """
 import sys
@@ -91,7 +89,7 @@ AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrai
 
 
 class Workshop:
-    """The work folder. `busy` is told what it is doing."""
+    """The work folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,14 +128,15 @@ class Workshop:
 
     def gguf(self, form: str) -> Path:
         """SmolLM2 in this format; Q4_1 is the file that Octavo pulls, the others llama.cpp makes of it."""
-        own = open_model("smollm2").source
-        if form == "q4_1":
+        own = open_model("smollm2", packed=False).source
+        if form in {"q4_1", "f32"}:  # f32: the folder made of it has the same weights, widened
             return own
+        if form not in _FTYPES:
+            raise Unusable(f"formats of SmolLM2 are q4_1, {', '.join(_FTYPES)}, not {form}")
         target = self.models / f"smollm2-{form}.gguf"
         if not target.exists():
-            source = own if form == "f32" else self.gguf("f32")
-            draft = target.with_suffix(".draft")
-            code = ["-c", _QUANTISE, str(source), str(draft), str(_FTYPES[form]), ""]
+            draft = target.with_name(f"{target.name}.draft")
+            code = ["-c", _QUANTISE, str(own), str(draft), str(_FTYPES[form])]
             self._run([str(self.python("llama")), *code], f"llama_model_quantize to {form}")
             draft.rename(target)
         return target
@@ -146,7 +145,7 @@ class Workshop:
         """A folder with OpenVINO's form of a GGUF file, as its own reader makes it."""
         target = self.models / f"{source.stem}-openvino"
         if not target.exists():
-            draft = target.with_suffix(".draft")
+            draft = target.with_name(f"{target.name}.draft")
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
             copy = draft / "model.gguf"  # the reader writes beside it
@@ -165,7 +164,7 @@ class Workshop:
         """A folder with config, tokenizer and fp32 weights of a GGUF file, for vLLM."""
         target = self.models / f"{source.stem}-folder"
         if not target.exists():
-            draft = target.with_suffix(".draft")
+            draft = target.with_name(f"{target.name}.draft")
             shutil.rmtree(draft, ignore_errors=True)
             code = ["-c", _TO_FOLDER, str(source), str(draft)]
             self._run([str(self.python("vllm")), *code], "widening the GGUF file with transformers")
