@@ -48,6 +48,7 @@ class Runner:
     def __init__(self, workshop: Workshop, sweep: Sweep, report: Report, progress: Progress) -> None:
         self._workshop, self._sweep, self.report, self._progress = workshop, sweep, report, progress
         self._models: dict[str, str] = {}
+        self.quick = False
         self.vocabulary = SMOLLM2_VOCABULARY
 
     def prepare(self, sources: dict[str, Path] | None = None) -> None:
@@ -146,7 +147,9 @@ class Runner:
         # A server has one set of flags: those of a stream, and for what only prompts know those of a prefill.
         flags = {**self._sweep.flags(side, Work("prefill", 512)), **self._known(side, Work("decode", 128))}
         try:
-            loads = measure_http(self._workshop, side, self._models[side.name], flags, works)
+            loads = measure_http(
+                self._workshop, side, self._models[side.name], flags, works, quick=self.quick
+            )
         except Unusable as reason:
             for work in works:
                 self.report.fail(side, work, str(reason))
@@ -164,8 +167,10 @@ class Runner:
     ) -> list[float]:
         """A measurement in a process of its own. Raises Unusable."""
         settings = {} if decoded is None else {"decoded": decoded}
-        if work.kind == "decode":
+        if work.kind == "decode" or self.quick:
             repeats = 1
+        if self.quick:
+            settings = {"decoded": 8}
         task = Task(self._models[side.name], work, self.vocabulary, repeats, flags=flags, **settings)
         module = f"benchmarks.peers.worker_{side.peer.name}"
         command = [str(self._workshop.python(side.peer.name)), "-m", module, task.encode()]
@@ -226,6 +231,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--formats", nargs="+", default=["q4_0", "q4_1", "q4_k"], help="of --shape")
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help="of --shape, tokens")
+    parser.add_argument(
+        "--quick", action="store_true", help="only to see whether all runs: few steps and requests"
+    )
     parser.add_argument("--setup", action="store_true", help="make environments and files, measure nothing")
     options = parser.parse_args(arguments)
 
@@ -243,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         name = f"sweep-{shape}.json" if shape else "sweep.json"
         runner = Runner(workshop, Sweep(workshop.folder / name, processor()), report, progress)
+        runner.quick = options.quick
         if shape:
             forms = dict.fromkeys(side.form for side in sides)
             runner.prepare(shape_sources(workshop, shape, list(forms), options.vocabulary))

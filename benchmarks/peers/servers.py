@@ -27,8 +27,9 @@ from octavo.models.store import open_model
 __all__ = ["measure_http", "texts"]
 
 READY_S = 180.0
-REQUESTS = {1: 6, 32: 64}
+_REQUESTS = {1: 6, 32: 64}
 """How many requests a run of so many streams makes."""
+_MOST = max(_REQUESTS.values()) + 2
 
 
 @cache
@@ -50,15 +51,15 @@ def texts(count: int) -> list[str]:
 
 
 def measure_http(
-    workshop: Workshop, side: Side, model: str, flags: Flags, works: list[Work]
+    workshop: Workshop, side: Side, model: str, flags: Flags, works: list[Work], *, quick: bool = False
 ) -> dict[Work, Load]:
-    """Each work's load, all from one fresh server. Raises Unusable."""
+    """Each work's load, all from one fresh server. `quick`: a request a stream. Raises Unusable."""
     with _served(workshop, side, model, flags) as port:
         _check(port, side)
         loads = {}
         for work in works:
-            count = REQUESTS.get(work.streams, 2 * work.streams)
-            bodies = [side.body(text, OUTPUTS) for text in texts(max(REQUESTS.values()))[:count]]
+            count = work.streams if quick else _REQUESTS.get(work.streams, 2 * work.streams)
+            bodies = [side.body(text, OUTPUTS) for text in texts(_MOST)[:count]]
             try:
                 loads[work] = asyncio.run(closed_loop(port, bodies, work.streams))
             except* (OSError, RuntimeError, EOFError, TimeoutError) as group:
@@ -110,7 +111,7 @@ def _listens(port: int) -> bool:
 
 def _check(port: int, side: Side) -> None:
     """Warm up, and see that prompts and outputs have the length they should."""
-    for text in texts(max(REQUESTS.values()))[-2:]:
+    for text in texts(_MOST)[-2:]:
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v1/completions",
             json.dumps(side.body(text, OUTPUTS)).encode(),
