@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Answer", "Load", "ask", "closed_loop"]
+__all__ = ["TIMEOUT_S", "Answer", "Load", "ask", "closed_loop"]
 
 TIMEOUT_S = 300.0
+"""For one request, waiting included."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.client import Load, closed_loop
+from benchmarks.peers.client import TIMEOUT_S, Load, closed_loop
 from benchmarks.peers.sides import Flags, Side
 from benchmarks.peers.tools import ROOT, Unusable, Workshop, reason_in
 from benchmarks.peers.work import OUTPUTS, PROMPT, Work
@@ -118,10 +118,12 @@ def _check(port: int, side: Side) -> None:
             {"Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 usage: Mapping[str, Any] = json.load(answer)["usage"]
         except urllib.error.HTTPError as error:
             raise Unusable(f"the server answered {error.code}: {error.read()[:200]!r}") from None
+        except (OSError, ValueError, KeyError) as error:
+            raise Unusable(f"the first request failed: {type(error).__name__}: {error}") from None
         counts = usage["prompt_tokens"], usage["completion_tokens"]
         if counts != (PROMPT, OUTPUTS):
             raise Unusable(
