@@ -1,0 +1,1 @@
+"""Octavo beside other engines: the same work on each in turn, in one call. See `python -m benchmarks.peers --help`."""
