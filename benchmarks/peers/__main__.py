@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import time
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from benchmarks.peers.report import Report
 from benchmarks.peers.servers import measure_http
 from benchmarks.peers.sides import SHAPE_PEERS, SIDES, Side, parse_sides
 from benchmarks.peers.sweep import Sweep
-from benchmarks.peers.tools import ROOT, Unusable, Workshop, reason_in
+from benchmarks.peers.tools import DEFAULT_WORK, ROOT, Unusable, Workshop, reason_in
 from benchmarks.peers.work import WORKS, Task, Work, shape_works
 from benchmarks.shapes import SHAPES, VOCABULARY, write_shape
 
@@ -208,15 +207,12 @@ def shape_sources(workshop: Workshop, shape: str, formats: Sequence[str], vocabu
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.peers",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--work", type=Path, default=cache / "octavo-peers", metavar="DIR", help="environments, files"
-    )
+    parser.add_argument("--work", type=Path, default=DEFAULT_WORK, metavar="DIR", help="environments, files")
     parser.add_argument(
         "--sides", nargs="+", default=None, metavar="SIDE", help=f"default: {' '.join(SIDES)}"
     )

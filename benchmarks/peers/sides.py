@@ -89,7 +89,8 @@ class Side:
 
     def model(self, workshop: Workshop, source: Path | None = None) -> str:
         """What its worker loads, made when it is not there: of SmolLM2, or of the GGUF file `source`."""
-        file = source or workshop.gguf(self.form)
+        # vLLM gets the same weights, widened
+        file = source or workshop.gguf("q4_1" if self.peer.name == "vllm" else self.form)
         if self.peer.name == "openvino":
             return str(workshop.openvino(file))
         if self.peer.name == "vllm":

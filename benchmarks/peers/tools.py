@@ -15,8 +15,10 @@ from pathlib import Path
 
 from octavo.models.store import open_model
 
-__all__ = ["ENVIRONMENTS", "Environment", "Unusable", "Workshop"]
+__all__ = ["DEFAULT_WORK", "ENVIRONMENTS", "FTYPES", "Environment", "Unusable", "Workshop"]
 
+DEFAULT_WORK = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo-peers"
+"""The work folder, unless another one is named."""
 ROOT = Path(__file__).parents[2]
 """From which `benchmarks` can be imported."""
 
@@ -64,8 +66,23 @@ params.token_embedding_type = params.output_tensor_type = lib.GGML_TYPE_Q8_0  # 
 sys.exit(lib.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), ctypes.byref(params)))
 """
 
-_FTYPES = {"q4_0": 2, "q8_0": 7, "q4_k_m": 15}
-"""llama.cpp's numbers."""
+FTYPES = {
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 8,
+    "q5_1": 9,
+    "q8_0": 7,
+    "iq4_nl": 25,
+    "q2_k": 10,
+    "q3_k_m": 12,
+    "q4_k_m": 15,
+    "q5_k_m": 17,
+    "q6_k": 18,
+    "f16": 1,
+    "bf16": 32,
+    "f32": 0,
+}
+"""llama.cpp's numbers of the formats that a file can have."""
 
 _TO_OPENVINO = """
 import sys
@@ -129,14 +146,14 @@ class Workshop:
     def gguf(self, form: str) -> Path:
         """SmolLM2 in this format; Q4_1 is the file that Octavo pulls, the others llama.cpp makes of it."""
         own = open_model("smollm2", packed=False).source
-        if form in {"q4_1", "f32"}:  # f32: the folder made of it has the same weights, widened
+        if form == "q4_1":
             return own
-        if form not in _FTYPES:
-            raise Unusable(f"formats of SmolLM2 are q4_1, {', '.join(_FTYPES)}, not {form}")
+        if form not in FTYPES:
+            raise Unusable(f"formats of SmolLM2 are {', '.join(FTYPES)}, not {form}")
         target = self.models / f"smollm2-{form}.gguf"
         if not target.exists():
             draft = target.with_name(f"{target.name}.draft")
-            code = ["-c", _QUANTISE, str(own), str(draft), str(_FTYPES[form])]
+            code = ["-c", _QUANTISE, str(own), str(draft), str(FTYPES[form])]
             self._run([str(self.python("llama")), *code], f"llama_model_quantize to {form}")
             draft.rename(target)
         return target
