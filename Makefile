@@ -1,6 +1,7 @@
 # make serve      install, pull the default model, serve it on 127.0.0.1:8000
 # make test       everything a change must pass (10 minutes at most); make test-full: what takes longer
 # make lint       the checks without the tests; make format mends what can be mended
+# make sanitize  the kernels' tests on builds that watch memory and races (a quarter of an hour)
 # make build      compile the kernels again after a change (seconds)
 # make clean      remove .venv and everything built
 #
@@ -8,7 +9,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-full lint format build clean
+.PHONY: help serve test test-full sanitize lint format build clean
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -38,6 +39,9 @@ test: lint
 
 test-full: .venv/.installed-dev
 	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=1800
+
+sanitize: .venv/.installed-dev
+	$(BIN)/python -m tests.kernels.sanitize
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check

@@ -122,6 +122,27 @@ def test_outliers_are_multiplied_exactly(ggml_type: int, isa: str) -> None:
     np.testing.assert_allclose(y, expected, rtol=3e-7, atol=1e-30)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("ggml_type", QUANTISED)
+def test_outliers_in_hundreds_of_columns_stay_in_their_rows(ggml_type: int, isa: str) -> None:
+    """More columns than wait at once, some shared by rows, some not, and rows with one in every group or in none."""
+    cols = columns(ggml_type, 640)
+    weights = random_weights(ggml_type, 40, cols)
+    random = np.random.default_rng(5)
+    x = activations(32, cols)
+    groups = np.arange(0, cols, 32)
+    for row, share in enumerate(np.linspace(0, 1, 32)):
+        heavy = groups[random.random(len(groups)) < share]
+        x[row, heavy + random.integers(0, 32 if row % 2 else 2, len(heavy))] = (
+            random.choice([-1, 1], len(heavy)) * 90
+        )
+    together = ops.linear(weights.matrix, x, isa=isa)
+    expected, tolerance = product(weights, x, ggml_type)
+    assert (np.abs(together - expected) <= tolerance).all()
+    for row in range(32):
+        np.testing.assert_array_equal(ops.linear(weights.matrix, x[row : row + 1], isa=isa)[0], together[row])
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     ggml_type=st.sampled_from(FORMATS),
