@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.engine import processor
+from benchmarks.peers.neighbours import Neighbours
 from benchmarks.peers.report import Report
 from benchmarks.peers.servers import measure_http
 from benchmarks.peers.sides import SHAPE_PEERS, SIDES, Side, parse_sides
@@ -48,6 +49,7 @@ class Runner:
         self._workshop, self._sweep, self.report, self._progress = workshop, sweep, report, progress
         self._models: dict[str, str] = {}
         self.quick = False
+        self.neighbours = Neighbours()
         self.vocabulary = SMOLLM2_VOCABULARY
 
     def prepare(self, sources: dict[str, Path] | None = None) -> None:
@@ -135,7 +137,8 @@ class Runner:
     def _measure(self, side: Side, work: Work) -> None:
         flags = self._sweep.flags(side, work)
         try:
-            samples = self._worker(side, work, flags)
+            with self.neighbours.watched():
+                samples = self._worker(side, work, flags)
         except Unusable as reason:
             self.report.fail(side, work, str(reason))
             return
@@ -146,9 +149,10 @@ class Runner:
         # A server has one set of flags: those of a stream, and for what only prompts know those of a prefill.
         flags = {**self._sweep.flags(side, Work("prefill", 512)), **self._known(side, Work("decode", 128))}
         try:
-            loads = measure_http(
-                self._workshop, side, self._models[side.name], flags, works, quick=self.quick
-            )
+            with self.neighbours.watched():
+                loads = measure_http(
+                    self._workshop, side, self._models[side.name], flags, works, quick=self.quick
+                )
         except Unusable as reason:
             for work in works:
                 self.report.fail(side, work, str(reason))
@@ -264,6 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     model = f"random {shape}, vocabulary {options.vocabulary:,}" if shape else "SmolLM2-135M-Instruct"
     report.print(console, f"{model}, {processor()}")
+    console.print(runner.neighbours.verdict())
     results = workshop.folder / f"results-{time.strftime('%Y%m%d-%H%M%S')}.json"
     results.write_text(json.dumps(report.json(), indent=1))
     console.print(f"All rounds: {results}")
