@@ -26,7 +26,7 @@ from rich.progress import track
 from octavo.models.gguf import GGUFFile
 from octavo.models.store import open_model
 
-__all__ = ["FORMATS", "SHAPES", "Shape", "write_shape"]
+__all__ = ["FORMATS", "SHAPES", "Shape", "random_blocks", "write_shape"]
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ def write_shape(
         if kind.endswith("norm"):
             data: NDArray[Any] = np.ones(shape.hidden, np.float32)
         elif kind == "token_embd":
-            data = _blocks(random, embedding, vocabulary, shape.hidden, 2.0 * shape.hidden**-0.5)
+            data = random_blocks(random, embedding, vocabulary, shape.hidden, 2.0 * shape.hidden**-0.5)
         else:
             rows, cols = sizes[kind]
-            data = _blocks(random, form, rows, cols, cols**-0.5)
+            data = random_blocks(random, form, rows, cols, cols**-0.5)
         writer.write_tensor_data(data)
     writer.close()
     return path
@@ -160,7 +160,7 @@ def _announce(writer: gguf.GGUFWriter, name: str, rows: int, cols: int, form: st
     writer.add_tensor_info(name, [rows, size], np.dtype(np.uint8), rows * size, raw_dtype=_kind(form))
 
 
-def _blocks(
+def random_blocks(
     random: np.random.Generator, form: str, rows: int, cols: int, deviation: float
 ) -> NDArray[np.uint8]:
     """Random blocks [rows, bytes] whose weights have this standard deviation and a mean near 0."""

@@ -57,7 +57,7 @@ def works(model: StoredModel, isa: str) -> dict[str, Work]:
         parts = tensor.name.split(".")
         stage = "head" if tensor.rows == model.spec.vocab_size else STAGE_OF[parts[-2]]
         found[stage].nbytes += tensor.nbytes
-        found[stage].products += products_of(tensor, isa)
+        found[stage].products += tensor.rows * tensor.cols * products_of(tensor.container, isa)
     return found
 
 

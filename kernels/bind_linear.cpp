@@ -243,13 +243,16 @@ std::vector<double> time_linear(const std::vector<const BoundMatrix*>& matrices,
         const Input& in = inputs.find(w.cols)->second.input;
         if (workers.behind(worker)) {
         } else if (rows <= kTile) {
-          const int32_t piece = std::max(1, w.strips() / (12 * threads));
-          blocks(0, rows, block_rows(w), [&](int32_t row, int32_t count) {
-            kernels.prepare(w, in, row, count, panel);
-            for (int32_t first; (first = static_cast<int32_t>(workers.claim(piece))) < w.strips();)
-              kernels.linear(w, *panel, first, std::min(first + piece, w.strips()), out.get() + int64_t{row} * w.rows,
-                             w.rows, nullptr, 1.0f, false);
-          });
+          const int32_t most = block_rows(w), piece = std::max(1, w.strips() / (12 * threads));
+          const int32_t pieces = (w.strips() + piece - 1) / piece, claims = (rows + most - 1) / most * pieces;
+          int32_t prepared = -1;
+          for (int32_t at; (at = static_cast<int32_t>(workers.claim())) < claims;) {
+            const int32_t row = at / pieces * most, count = std::min(most, rows - row), first = at % pieces * piece;
+            if (row != prepared) kernels.prepare(w, in, row, count, panel);
+            prepared = row;
+            kernels.linear(w, *panel, first, std::min(first + piece, w.strips()), out.get() + int64_t{row} * w.rows,
+                           w.rows, nullptr, 1.0f, false);
+          }
         } else {
           for (int row; (row = static_cast<int>(workers.claim(kTile))) < rows;)
             blocks(row, std::min(row + kTile, rows), block_rows(w), [&](int32_t first, int32_t count) {
