@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Neighbours"]
+__all__ = ["MUCH", "Neighbours"]
 
 MUCH = 0.05
 """Above this share a figure says little: an engine whose threads wait for each other by spinning loses most of it."""
@@ -33,11 +33,16 @@ class Neighbours:
             others = (_busy_s() - all_before) - (_own_s() - own_before)
             self.shares.append(max(others, 0.0) / (seconds * (os.cpu_count() or 1)))
 
+    @property
+    def usual(self) -> float:
+        """The median share."""
+        return statistics.median(self.shares)
+
     def verdict(self) -> str:
         """A sentence for below the tables."""
         if not self.shares:
             return "Nothing was measured."
-        usual, worst = statistics.median(self.shares), max(self.shares)
+        usual, worst = self.usual, max(self.shares)
         text = f"Other programs, and the host, took {usual:.0%} of the processors (median; {worst:.0%} at worst)."
         return (
             text if usual <= MUCH else f"[bold]{text} The machine was busy: these figures are only trials.[/]"
