@@ -24,7 +24,8 @@ class Neighbours:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Around one measurement, whose processes have ended when it is over."""
+        """Around one measurement, whose processes have ended when it is over; a child that its server did not wait for
+        counts as somebody else's."""
         began, all_before, own_before = time.perf_counter(), _busy_s(), _own_s()
         try:
             yield
