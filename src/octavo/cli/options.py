@@ -24,6 +24,7 @@ _BINARY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _ALIASES = {
     "max_running": ["--max-num-seqs"],
     "max_step_tokens": ["--max-num-batched-tokens"],
+    "prefix_cache": ["--enable-prefix-caching/--no-enable-prefix-caching"],
     "memory_utilization": ["--gpu-memory-utilization"],
 }
 """vLLM's names, for those who know them."""
