@@ -7,6 +7,7 @@
 
 The first call makes an environment for each peer (llama.cpp is compiled for this processor: some 20 minutes on two
 cores) and the model in its formats, and finds each side's best flags by a small sweep; all of it is kept in --work.
+Flags found while other programs took more than 5 % of the processors are looked for again by the next call.
 After that each piece of work runs on all sides in turn, and again in the next round: machines are noisy, and only
 neighbours can be compared. Every measurement is a process of its own. Only a quiet machine gives figures worth keeping.
 
@@ -70,7 +71,7 @@ class Runner:
         return [side for side in self.report.sides if side.name in self._models]
 
     def search(self, again: bool) -> None:
-        """Sweep what is not known yet, or everything. HTTP runs with what the other works found."""
+        """Sweep what is not settled yet; `again`: everything. HTTP runs with what the other works found."""
         firsts: dict[str, Work] = {}
         for work in (each for each in self.report.works if each.kind != "http"):
             middle = work.likeness in firsts and work.tokens == 512  # a prefill of 512 stands for all
@@ -80,7 +81,7 @@ class Runner:
             (side, work)
             for side in self.usable
             for work in firsts.values()
-            if side.peer.options and (again or self._sweep.known(side, work) is None)
+            if side.peer.options and (again or not self._sweep.settled(side, work))
         ]
         bar = self._progress.add_task("sweep", total=len(todo))
         for side, work in todo:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Neighbours"]
+__all__ = ["MUCH", "Neighbours"]
 
 MUCH = 0.05
 """Above this share a figure says little: an engine whose threads wait for each other by spinning loses most of it."""
@@ -24,7 +24,8 @@ class Neighbours:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Around one measurement, whose processes have ended when it is over."""
+        """Around one measurement, whose processes have ended when it is over; a child that its server did not wait for
+        counts as somebody else's."""
         began, all_before, own_before = time.perf_counter(), _busy_s(), _own_s()
         try:
             yield
@@ -33,11 +34,16 @@ class Neighbours:
             others = (_busy_s() - all_before) - (_own_s() - own_before)
             self.shares.append(max(others, 0.0) / (seconds * (os.cpu_count() or 1)))
 
+    @property
+    def usual(self) -> float:
+        """The median share."""
+        return statistics.median(self.shares)
+
     def verdict(self) -> str:
         """A sentence for below the tables."""
         if not self.shares:
             return "Nothing was measured."
-        usual, worst = statistics.median(self.shares), max(self.shares)
+        usual, worst = self.usual, max(self.shares)
         text = f"Other programs, and the host, took {usual:.0%} of the processors (median; {worst:.0%} at worst)."
         return (
             text if usual <= MUCH else f"[bold]{text} The machine was busy: these figures are only trials.[/]"

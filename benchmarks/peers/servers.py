@@ -26,7 +26,7 @@ from octavo.models.store import open_model
 
 __all__ = ["measure_http", "texts"]
 
-READY_S = 180.0
+READY_S = 400.0
 _REQUESTS = {1: 6, 32: 64}
 """How many requests a run of so many streams makes."""
 _MOST = max(_REQUESTS.values()) + 2

@@ -152,7 +152,7 @@ class Side:
             return [python, "-m", "llama_cpp.server", *arguments], {}
         if self.peer.name == "vllm":
             arguments = ["--served-model-name", "m", "--port", str(port), "--dtype", flags["dtype"], "--max-model-len",
-                "2048", "--max-num-seqs", "64", "--max-num-batched-tokens", str(flags["batched"] + 1536),
+                "2048", "--max-num-seqs", "64", "--max-num-batched-tokens", str(flags["batched"]),
                 "--no-enable-prefix-caching", "--disable-log-stats"]  # fmt: skip
             if flags["eager"]:
                 arguments.append("--enforce-eager")

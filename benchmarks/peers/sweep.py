@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.neighbours import MUCH, Neighbours
 from benchmarks.peers.sides import Side
 from benchmarks.peers.work import Work
 
@@ -17,37 +18,44 @@ Measure = Callable[[Work, dict[str, Any]], float]
 
 
 class Sweep:
-    """What was found, by side and likeness of the work."""
+    """What was found, by side and likeness of the work, and how busy the machine was meanwhile."""
 
     def __init__(self, path: Path, processor: str) -> None:
         self._path, self._processor = path, processor
         kept = json.loads(path.read_text()) if path.exists() else {}
-        self._found: dict[str, dict[str, Any]] = (
-            kept.get("found", {}) if kept.get("processor") == processor else {}
-        )
+        self._found: dict[str, dict[str, Any]] = {}
+        if kept.get("processor") == processor:
+            self._found = kept["found"]
 
-    def known(self, side: Side, work: Work) -> dict[str, Any] | None:
-        """The flags found earlier, or None."""
-        return self._found.get(self._key(side, work))
+    def settled(self, side: Side, work: Work) -> bool:
+        """Whether there are flags that were found on a quiet machine. On a busy one, one thread beats two."""
+        found = self._found.get(self._key(side, work))
+        return found is not None and found["others"] <= MUCH
 
     def flags(self, side: Side, work: Work) -> dict[str, Any]:
         """The flags found, or those before any sweep."""
-        return {**side.start(), **(self.known(side, work) or {})}
+        found = self._found.get(self._key(side, work), {})
+        return {**side.start(), **found.get("flags", {})}
 
-    def search(self, side: Side, work: Work, measure: Measure, base: dict[str, Any] | None = None) -> None:
+    def search(self, side: Side, work: Work, measure: Measure) -> None:
         """Try each option's other values while the rest stay at the best found so far."""
-        best = {**side.start(), **(base or {})}
-        rate = measure(work, best)
+        neighbours = Neighbours()
+
+        def watched(flags: dict[str, Any]) -> float:
+            with neighbours.watched():
+                return measure(work, flags)
+
+        best = side.start()
+        rate = watched(best)
         for option, values in side.options(work.kind, work.streams).items():
-            for value in values:
-                if value == best[option]:
-                    continue
+            for value in values[1:]:
                 tried = {**best, option: value}
-                found = measure(work, tried)
+                found = watched(tried)
                 if found > rate:
                     best, rate = tried, found
         if rate > 0:  # else nothing ran, and a later call tries again
-            self._found[self._key(side, work)] = best
+            found_so = {"flags": best, "tokens_per_s": rate, "others": round(neighbours.usual, 3)}
+            self._found[self._key(side, work)] = found_so
             self._save()
 
     def _key(self, side: Side, work: Work) -> str:
