@@ -38,7 +38,9 @@ class Runner:
     def engine(self, **changes: object) -> Engine:
         settings = {"kv_dtype": "bf16", "num_blocks": 600, "max_model_len": 512, "threads": 2, **changes}
         return build_engine(
-            msgspec.convert({"model_dir": str(self.folder), "backend": self.backend, **settings}, EngineConfig)
+            msgspec.convert(
+                {"model_dir": str(self.folder), "backend": self.backend, **settings}, EngineConfig
+            )
         )
 
     def __call__(self, *adds: Add, **changes: object) -> tuple[Answers, Stats]:
@@ -134,7 +136,9 @@ def test_the_next_turn_finds_the_answer_of_the_last(runner: Runner, adds: list[A
         turn = list(add.prompt)
         for number in range(3):
             said = answers_of(engine, request(f"t{number}", turn, **{**GREEDY, "ignore_eos": True}))
-            lone, _ = runner(request(f"t{number}", turn, **{**GREEDY, "ignore_eos": True}), prefix_cache=False)
+            lone, _ = runner(
+                request(f"t{number}", turn, **{**GREEDY, "ignore_eos": True}), prefix_cache=False
+            )
             assert said == lone
             turn += [sample.token for sample in said[f"t{number}", 0]] + list(range(5))
         found = engine.stats().prefix_hit_tokens

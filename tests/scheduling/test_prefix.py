@@ -149,7 +149,9 @@ def test_random_conversations_answer_as_if_alone(data: st.DataObject) -> None:
     aborted = set()
     for number in range(data.draw(st.integers(2, 10), "requests")):
         cut = data.draw(st.integers(1, 100), "shared")
-        prompt = TEXT[:cut] + chr(97 + data.draw(st.integers(0, 2), "branch")) * data.draw(st.integers(0, 40), "own")
+        prompt = TEXT[:cut] + chr(97 + data.draw(st.integers(0, 2), "branch")) * data.draw(
+            st.integers(0, 40), "own"
+        )
         add = request(
             f"r{number}",
             prompt,

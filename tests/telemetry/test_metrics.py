@@ -9,7 +9,12 @@ from octavo.telemetry.metrics import Metrics
 
 
 def stats(
-    running: int = 0, preemptions: int = 0, step_tokens: int = 0, used: int = 0, queried: int = 0, hits: int = 0
+    running: int = 0,
+    preemptions: int = 0,
+    step_tokens: int = 0,
+    used: int = 0,
+    queried: int = 0,
+    hits: int = 0,
 ) -> Stats:
     return Stats(running, 0, 100, used, 0, 0.0, step_tokens, preemptions, 0, 0, queried, hits)
 

@@ -43,7 +43,9 @@ def serve(
     ] = None,
     cache_scope: Annotated[
         Literal["key", "server"],
-        typer.Option(help="With several keys: each finds only what its own requests computed, or all find all."),
+        typer.Option(
+            help="With several keys: each finds only what its own requests computed, or all find all."
+        ),
     ] = "key",
     served_model_name: Annotated[
         str | None,

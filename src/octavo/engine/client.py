@@ -251,7 +251,8 @@ class EngineClient:
     ) -> Stream:
         """Start every (request id, prompt token ids, parameters); one stream gives the outputs of all.
 
-        Requests with different salts share nothing in the prefix cache. Ids are new. Raises InvalidParameter, CapacityError or EngineDied, and then none has started.
+        Requests with different salts share nothing in the prefix cache. Ids are new. Raises InvalidParameter,
+        CapacityError or EngineDied, and then none has started.
         """
         if self._dead is not None or self._closing:
             raise EngineDied(self._dead or "The engine is being closed.")

@@ -21,7 +21,7 @@ __all__ = ["Chain", "PrefixCache"]
 class Chain:
     """The names of a sequence's full blocks, made as its tokens become known.
 
-    `identity` is whatever else the stored values depend on: arithmetic, adapter, and the salt that keeps strangers apart.
+    `identity` is whatever else the stored values depend on, and the salt that keeps strangers apart.
     """
 
     def __init__(self, identity: bytes, block_size: int) -> None:

@@ -88,9 +88,7 @@ _INSTEAD = {
 }
 
 # Known, and nothing follows from them here: who asks, and hints for caches and tools that are not there.
-_INERT = frozenset(
-    {"metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "user"}
-)
+_INERT = frozenset({"metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "user"})
 
 _PROMPT_SCHEMA = {
     "oneOf": [

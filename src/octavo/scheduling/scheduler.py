@@ -286,8 +286,9 @@ class Scheduler:
     def _announce(self, sequence: Sequence) -> None:
         """From now on others wait for the full blocks that this sequence is about to compute."""
         if self.config.prefix_cache:
-            count = len(sequence.tokens) // self.limits.block_size
-            for name in sequence.chain.names(sequence.tokens, count)[sequence.stored // self.limits.block_size :]:
+            size = self.limits.block_size
+            names = sequence.chain.names(sequence.tokens, len(sequence.tokens) // size)
+            for name in names[sequence.stored // size :]:
                 self._computing.setdefault(name, sequence)
 
     def _store(self, sequence: Sequence, end: int) -> None:

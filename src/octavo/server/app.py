@@ -25,9 +25,7 @@ _TITLE = "Octavo"
 _DESCRIPTION = "An OpenAI-compatible server for large language models."
 
 
-def create_app(
-    serving: Serving, *, api_keys: Sequence[str] = (), cache_per_key: bool = True
-) -> Starlette:
+def create_app(serving: Serving, *, api_keys: Sequence[str] = (), cache_per_key: bool = True) -> Starlette:
     """The application around `serving`. With `api_keys`, every route but health wants one of them, and with
     `cache_per_key` each finds only its own in the prefix cache."""
     app = Starlette(

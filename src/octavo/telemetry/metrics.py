@@ -79,7 +79,9 @@ class Metrics:
         self._waiting = gauge("vllm:num_requests_waiting", "Sequences that wait for a slot.")
         self._kv_usage = gauge("vllm:kv_cache_usage_perc", "Used KV blocks of all; 1 is full.")
         self._preemptions = counter("vllm:num_preemptions", "Sequences preempted.")
-        self._prefix_queries = counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
+        self._prefix_queries = counter(
+            "vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache."
+        )
         self._prefix_hits = counter("vllm:prefix_cache_hits", "Prompt tokens found there.")
         self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens of answered requests.")
         self._generation_tokens = counter("vllm:generation_tokens", "Generated tokens.")
