@@ -161,9 +161,10 @@ def make_engine(
     return Engine(scheduler, backend, info, clock=ManualClock(), depth=depth, log=steps)  # type: ignore[arg-type]
 
 
-def request(request_id: str, prompt: Sequence[int] | str, *, salt: str = "", **params: object) -> Add:
+def request(request_id: str, prompt: Sequence[int] | str, **params: object) -> Add:
     """An Add with a seed, from ids or text."""
     ids = tuple(prompt.encode()) if isinstance(prompt, str) else tuple(prompt)
+    salt = str(params.pop("cache_salt", ""))
     return Add(request_id, ids, SamplingParams(**{"seed": 0, **params}), 0.0, cache_salt=salt)  # type: ignore[arg-type]
 
 

@@ -81,14 +81,14 @@ def test_answers_are_found_by_the_next_turn() -> None:
 
 def test_salts_and_prompt_scores_share_nothing() -> None:
     engine = make_engine()
-    run(engine, request("a", TEXT[:80], salt="a", max_tokens=1))
-    outputs = run(engine, request("b", TEXT[:80], salt="b", max_tokens=1))
+    run(engine, request("a", TEXT[:80], cache_salt="a", max_tokens=1))
+    outputs = run(engine, request("b", TEXT[:80], cache_salt="b", max_tokens=1))
     assert cached(outputs["b", 0]) == 0
-    outputs = run(engine, request("c", TEXT[:80], salt="a", max_tokens=1, prompt_logprobs=0))
+    outputs = run(engine, request("c", TEXT[:80], cache_salt="a", max_tokens=1, prompt_logprobs=0))
     assert cached(outputs["c", 0]) == 0
     first = next(item.prompt_samples for item in outputs["c", 0] if item.prompt_samples)
     assert first[0] is None and len(first) == 80
-    outputs = run(engine, request("d", TEXT[:80], salt="a", max_tokens=1))
+    outputs = run(engine, request("d", TEXT[:80], cache_salt="a", max_tokens=1))
     assert cached(outputs["d", 0]) == 64
 
 
@@ -155,7 +155,7 @@ def test_random_conversations_answer_as_if_alone(data: st.DataObject) -> None:
         add = request(
             f"r{number}",
             prompt,
-            salt=data.draw(st.sampled_from(["", "", "s"]), "salt"),
+            cache_salt=data.draw(st.sampled_from(["", "", "s"]), "salt"),
             max_tokens=data.draw(st.integers(1, 40), "outputs"),
             n=data.draw(st.integers(1, 3), "n"),
             temperature=1.0,

@@ -84,7 +84,7 @@ def test_a_requests_life() -> None:
 def test_totals_go_on_over_a_restart_and_gauges_begin_anew() -> None:
     metrics = Metrics("m")
     metrics.on_step(stats(running=3, preemptions=2, step_tokens=10, used=25, queried=100, hits=16))
-    metrics.on_step(stats(running=3, preemptions=5, step_tokens=0, used=50))
+    metrics.on_step(stats(running=3, preemptions=5, step_tokens=0, used=50, queried=100, hits=16))
     found = samples(metrics)
     assert found["vllm:num_preemptions_total"] == 5
     assert found["vllm:kv_cache_usage_perc"] == 0.5

@@ -58,7 +58,7 @@ class PrefixCache:
         self._blocks: list[dict[bytes, int]] = [{} for _ in pools]
         """Per group: the block that has a name."""
         for pool, blocks in zip(pools, self._blocks, strict=True):
-            pool.on_reuse = lambda name, blocks=blocks: blocks.pop(name)
+            pool.on_reuse = blocks.pop
 
     def __len__(self) -> int:
         """Blocks with a name."""
