@@ -136,10 +136,11 @@ def make_engine(
     depth: int = 0,
     groups: int = 1,
     log: str | None = None,
+    prefix_cache: bool = True,
 ) -> Engine:
     """A real engine and scheduler over a scripted backend, on a manual clock."""
     sizes = sizes or limits()
-    config = SchedulerConfig(sizes, groups, (END,))
+    config = SchedulerConfig(sizes, groups, (END,), prefix_cache)
     scheduler = Scheduler(config, VOCABULARY)
     info = EngineInfo(
         model="scripted",
@@ -163,7 +164,8 @@ def make_engine(
 def request(request_id: str, prompt: Sequence[int] | str, **params: object) -> Add:
     """An Add with a seed, from ids or text."""
     ids = tuple(prompt.encode()) if isinstance(prompt, str) else tuple(prompt)
-    return Add(request_id, ids, SamplingParams(**{"seed": 0, **params}), 0.0)  # type: ignore[arg-type]
+    salt = str(params.pop("cache_salt", ""))
+    return Add(request_id, ids, SamplingParams(**{"seed": 0, **params}), 0.0, cache_salt=salt)  # type: ignore[arg-type]
 
 
 def run(engine: Engine, *adds: Add, steps: int = 10_000) -> dict[tuple[str, int], list[SequenceOutput]]:

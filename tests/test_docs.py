@@ -26,7 +26,8 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def _options(command: str) -> set[str]:
-    return {"--help", *(name for parameter in COMMANDS[command].params for name in parameter.opts)}
+    parameters = COMMANDS[command].params
+    return {"--help", *(name for one in parameters for name in [*one.opts, *one.secondary_opts])}
 
 
 def _code(page: Path) -> list[str]:

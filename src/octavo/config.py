@@ -35,6 +35,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The longest sequence, prompt and output; the default is the model's own, or what the KV cache holds."""
     max_step_tokens: int = 512
     """The budget: tokens that one step may compute. Small steps, smooth streams; large ones, fast prompts."""
+    prefix_cache: bool = True
+    """Reuse what was computed for requests that begin alike: a system prompt, the turns of a chat before."""
     threads: int | None = None
     """Worker threads; the default is the number of cores this process may use."""
     weights: Literal["auto", "copy", "map"] = "auto"

@@ -66,7 +66,7 @@ class FakeEngine:
         self.step_s = config.max_step_tokens * 1e-6
         self.running: dict[str, _Running] = {}
         self.changed = False
-        self.stats = Stats(0, 0, config.num_blocks or 64, 0, 0, 0.0, 0, 0, 0, 0)
+        self.stats = Stats(0, 0, config.num_blocks or 64, 0, 0, 0.0, 0, 0, 0, 0, 0, 0)
         self.info = EngineInfo(
             model="fake",
             backend="fake",

@@ -12,6 +12,7 @@ import pytest
 from octavo.backends.base import TokenSample
 from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
+from octavo.engine.engine import Engine
 from octavo.engine.messages import Add, Stats
 from octavo.engine.replay import replay
 from octavo.models.store import open_model
@@ -34,18 +35,25 @@ class Runner:
         self.folder = folder
         self.ids = ids
 
-    def __call__(self, *adds: Add, **changes: object) -> tuple[Answers, Stats]:
+    def engine(self, **changes: object) -> Engine:
         settings = {"kv_dtype": "bf16", "num_blocks": 600, "max_model_len": 512, "threads": 2, **changes}
-        config = msgspec.convert(
-            {"model_dir": str(self.folder), "backend": self.backend, **settings}, EngineConfig
+        return build_engine(
+            msgspec.convert(
+                {"model_dir": str(self.folder), "backend": self.backend, **settings}, EngineConfig
+            )
         )
-        engine = build_engine(config)
+
+    def __call__(self, *adds: Add, **changes: object) -> tuple[Answers, Stats]:
+        engine = self.engine(**changes)
         try:
-            outputs = run(engine, *adds)
-            answers = {key: [s for item in items for s in item.samples] for key, items in outputs.items()}
-            return answers, engine.stats()
+            return answers_of(engine, *adds), engine.stats()
         finally:
             engine.close()
+
+
+def answers_of(engine: Engine, *adds: Add) -> Answers:
+    outputs = run(engine, *adds)
+    return {key: [s for item in items for s in item.samples] for key, items in outputs.items()}
 
 
 @pytest.fixture(scope="module", params=["native", "reference"])
@@ -73,7 +81,7 @@ def alone(runner: Runner, adds: list[Add]) -> Answers:
     """What each request answers when nothing else is there."""
     answers: Answers = {}
     for add in adds:
-        answers.update(runner(add, max_running=1)[0])
+        answers.update(runner(add, max_running=1, prefix_cache=False)[0])
     assert all(samples and all(s.logprob is not None for s in samples) for samples in answers.values())
     return answers
 
@@ -92,6 +100,51 @@ def test_preempted(runner: Runner, adds: list[Add], alone: Answers) -> None:
     answers, stats = runner(*adds, num_blocks=longest // 16 + 6, max_model_len=longest)
     assert stats.preemptions >= 3
     assert answers == alone
+
+
+def test_with_a_cold_and_a_warm_prefix_cache(runner: Runner, adds: list[Add]) -> None:
+    """Case 10: at every length around a block, while the beginning is being computed, after it was given away."""
+    longest = max(adds, key=lambda add: len(add.prompt))
+    cuts = [
+        request(f"{kind}{length}", (longest.prompt * 3)[:length], **params)
+        for length in (15, 16, 17, 31, 32, 33, 64, 100)
+        for kind, params in (("greedy", GREEDY), ("seeded", SEEDED))
+    ]
+    cold: Answers = {}
+    for add in cuts:
+        cold.update(runner(add, prefix_cache=False)[0])
+    engine = runner.engine(max_step_tokens=64, num_blocks=48, max_model_len=240)
+    try:
+        assert answers_of(engine, *cuts) == cold
+        assert answers_of(engine, *cuts) == cold
+        assert engine.stats().prefix_hit_tokens > 0.5 * engine.stats().prefix_queried_tokens
+        answers_of(engine, request("flood", [token % 7 for token in range(220)], max_tokens=9))
+        assert answers_of(engine, *cuts) == cold
+        scored = [
+            msgspec.structs.replace(add, params=msgspec.structs.replace(add.params, prompt_logprobs=1))
+            for add in cuts
+        ]
+        assert answers_of(engine, *scored) == cold
+    finally:
+        engine.close()
+
+
+def test_the_next_turn_finds_the_answer_of_the_last(runner: Runner, adds: list[Add]) -> None:
+    add = max((add for add in adds if add.request_id.startswith("greedy")), key=lambda add: len(add.prompt))
+    engine = runner.engine()
+    try:
+        turn = list(add.prompt)
+        for number in range(3):
+            said = answers_of(engine, request(f"t{number}", turn, **{**GREEDY, "ignore_eos": True}))
+            lone, _ = runner(
+                request(f"t{number}", turn, **{**GREEDY, "ignore_eos": True}), prefix_cache=False
+            )
+            assert said == lone
+            turn += [sample.token for sample in said[f"t{number}", 0]] + list(range(5))
+        found = engine.stats().prefix_hit_tokens
+        assert found >= 2 * len(add.prompt) - 32
+    finally:
+        engine.close()
 
 
 def test_on_one_thread(runner: Runner, adds: list[Add], alone: Answers) -> None:

@@ -17,7 +17,7 @@ from tests.fakes import limits, make_engine, request, run
 def record(path: Path, depth: int) -> int:
     engine = make_engine(limits(num_blocks=16, max_step_tokens=24), depth=depth, log=str(path))
     adds = [
-        request(f"r{i}", "prompt " * (i + 1), max_tokens=30, n=1 + i % 2, seed=i, stop=("qq",), logprobs=1,
+        request(f"r{i}", f"{i} prompt " * (i + 1), max_tokens=30, n=1 + i % 2, seed=i, stop=("qq",), logprobs=1,
                 prompt_logprobs=0 if i % 3 == 0 else None, logit_bias={3: 1.5})
         for i in range(6)
     ]  # fmt: skip

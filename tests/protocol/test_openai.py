@@ -108,7 +108,7 @@ def test_refused_fields_take_only_values_that_ask_for_nothing(
 
 
 def test_unknown_fields_are_listed_and_known_ones_are_not() -> None:
-    raw = {"prompt": "a", "zeta": 1, "alpha": None, "user": "me", "cache_salt": "x", "stop": None}
+    raw = {"prompt": "a", "zeta": 1, "alpha": None, "user": "me", "metadata": {}, "stop": None}
     assert CompletionRequest.check_fields(raw) == ["alpha", "zeta"]
 
 

@@ -182,7 +182,7 @@ def test_max_tokens_null_is_the_rest_of_the_context_and_absent_is_16(server: Ser
 
 
 def test_the_context_ends_a_request_and_a_prompt_is_never_cut(server: Server) -> None:
-    answer = server.complete(prompt=[70] * 510, max_tokens=100, ignore_eos=True)
+    answer = server.complete(prompt=[71] * 510, max_tokens=100, ignore_eos=True)
     assert answer["usage"] == {
         "prompt_tokens": 510,
         "completion_tokens": 2,

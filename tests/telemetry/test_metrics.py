@@ -8,8 +8,15 @@ from octavo.engine.messages import Stats
 from octavo.telemetry.metrics import Metrics
 
 
-def stats(running: int = 0, preemptions: int = 0, step_tokens: int = 0, used: int = 0) -> Stats:
-    return Stats(running, 0, 100, used, 0, 0.0, step_tokens, preemptions, 0, 0)
+def stats(
+    running: int = 0,
+    preemptions: int = 0,
+    step_tokens: int = 0,
+    used: int = 0,
+    queried: int = 0,
+    hits: int = 0,
+) -> Stats:
+    return Stats(running, 0, 100, used, 0, 0.0, step_tokens, preemptions, 0, 0, queried, hits)
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -30,6 +37,8 @@ def test_vllms_names_and_ours() -> None:
         "vllm:num_requests_waiting",
         "vllm:kv_cache_usage_perc",
         "vllm:num_preemptions_total",
+        "vllm:prefix_cache_queries_total",
+        "vllm:prefix_cache_hits_total",
         "vllm:prompt_tokens_total",
         "vllm:generation_tokens_total",
         "vllm:iteration_tokens_total_count",
@@ -74,15 +83,17 @@ def test_a_requests_life() -> None:
 
 def test_totals_go_on_over_a_restart_and_gauges_begin_anew() -> None:
     metrics = Metrics("m")
-    metrics.on_step(stats(running=3, preemptions=2, step_tokens=10, used=25))
-    metrics.on_step(stats(running=3, preemptions=5, step_tokens=0, used=50))
+    metrics.on_step(stats(running=3, preemptions=2, step_tokens=10, used=25, queried=100, hits=16))
+    metrics.on_step(stats(running=3, preemptions=5, step_tokens=0, used=50, queried=100, hits=16))
     found = samples(metrics)
     assert found["vllm:num_preemptions_total"] == 5
     assert found["vllm:kv_cache_usage_perc"] == 0.5
     assert found["vllm:iteration_tokens_total_count"] == 1
     metrics.on_restart()
     assert samples(metrics)["vllm:num_requests_running"] == 0
-    metrics.on_step(stats(running=3, preemptions=1))
+    metrics.on_step(stats(running=3, preemptions=1, queried=30, hits=16))
     found = samples(metrics)
     assert found["vllm:num_preemptions_total"] == 6
+    assert found["vllm:prefix_cache_queries_total"] == 130
+    assert found["vllm:prefix_cache_hits_total"] == 32
     assert found["octavo_engine_restarts_total"] == 1

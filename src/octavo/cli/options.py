@@ -24,6 +24,7 @@ _BINARY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _ALIASES = {
     "max_running": ["--max-num-seqs"],
     "max_step_tokens": ["--max-num-batched-tokens"],
+    "prefix_cache": ["--enable-prefix-caching"],
     "memory_utilization": ["--gpu-memory-utilization"],
 }
 """vLLM's names, for those who know them."""
@@ -73,6 +74,8 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
         size = field.name.endswith("_bytes")
         default = f" [default: {field.default}]" if field.default is not None else ""
         flag = "--" + field.name.removesuffix("_bytes").replace("_", "-")
+        if field.type is bool:
+            flag = f"{flag}/--no-{flag.removeprefix('--')}"
         option = typer.Option(
             flag,
             *_ALIASES.get(field.name, []),

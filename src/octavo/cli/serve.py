@@ -7,7 +7,7 @@ import logging
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -41,6 +41,12 @@ def serve(
             "in the environment (several keys with spaces between them): arguments can be seen by other users.",
         ),
     ] = None,
+    cache_scope: Annotated[
+        Literal["key", "server"],
+        typer.Option(
+            help="With several keys: each finds only what its own requests computed, or all find all."
+        ),
+    ] = "key",
     served_model_name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help='What clients put into "model"; the default is MODEL as given.'),
@@ -75,6 +81,7 @@ def serve(
         host=host,
         port=port,
         api_keys=tuple(api_key or ()),
+        cache_per_key=cache_scope == "key",
         drain_timeout_s=drain_timeout,
         on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),
     )

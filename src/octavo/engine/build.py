@@ -30,7 +30,7 @@ def build_engine(config: EngineConfig) -> Engine:
         raise SettingsError(f"depth is {config.depth}; it is 0 on native, and 0 or 1 on reference.")
     backend = _backend(model, limits, config, copies_weights(config, weights_bytes, available))
     vocabulary = model.vocabulary()
-    settings = SchedulerConfig(limits, len(spec.kv_groups), spec.eos_ids)
+    settings = SchedulerConfig(limits, len(spec.kv_groups), spec.eos_ids, config.prefix_cache)
     scheduler = Scheduler(settings, vocabulary)
     info = EngineInfo(
         model=spec.name,

@@ -246,10 +246,13 @@ class EngineClient:
         """`generate_all` of one request."""
         return self.generate_all([(request_id, prompt, params)])
 
-    def generate_all(self, requests: Sequence[tuple[str, Sequence[int], SamplingParams]]) -> Stream:
+    def generate_all(
+        self, requests: Sequence[tuple[str, Sequence[int], SamplingParams]], *, cache_salt: str = ""
+    ) -> Stream:
         """Start every (request id, prompt token ids, parameters); one stream gives the outputs of all.
 
-        Ids are new. Raises InvalidParameter, CapacityError or EngineDied, and then none has started.
+        Requests with different salts share nothing in the prefix cache. Ids are new. Raises InvalidParameter,
+        CapacityError or EngineDied, and then none has started.
         """
         if self._dead is not None or self._closing:
             raise EngineDied(self._dead or "The engine is being closed.")
@@ -262,7 +265,7 @@ class EngineClient:
         )
         now, tick = time.time(), time.monotonic()
         for request_id, prompt, params in requests:
-            record = Record(request_id, tuple(prompt), params, now)
+            record = Record(request_id, tuple(prompt), params, now, cache_salt)
             self._open[request_id] = _Open(record, stream, tick)
             self._send(record.message())
         return stream

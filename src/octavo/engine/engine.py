@@ -91,6 +91,8 @@ class Engine:
             preemptions=counters.preemptions,
             prompt_tokens=counters.prompt_tokens,
             generation_tokens=counters.generation_tokens,
+            prefix_queried_tokens=counters.prefix_queried_tokens,
+            prefix_hit_tokens=counters.prefix_hit_tokens,
         )
 
     def check(self) -> None:

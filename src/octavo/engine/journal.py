@@ -26,12 +26,18 @@ class Record:
     """One open request. `note` takes in what the engine said; `message` is what a new engine must be told."""
 
     def __init__(
-        self, request_id: str, prompt: tuple[int, ...], params: SamplingParams, arrival_s: float
+        self,
+        request_id: str,
+        prompt: tuple[int, ...],
+        params: SamplingParams,
+        arrival_s: float,
+        cache_salt: str = "",
     ) -> None:
         self.request_id = request_id
         self.prompt = prompt
         self.params = with_seed(params)
         self.arrival_s = arrival_s
+        self.cache_salt = cache_salt
         self._outputs: list[list[int]] = [[] for _ in range(params.n)]
         self._finished: set[int] = set()
         self._prompt_scored = False
@@ -67,4 +73,5 @@ class Record:
             arrival_s=self.arrival_s,
             outputs=tuple(map(tuple, self._outputs)) if started else (),
             finished=tuple(sorted(self._finished)),
+            cache_salt=self.cache_salt,
         )

@@ -80,6 +80,8 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     preemptions: int
     prompt_tokens: int
     generation_tokens: int
+    prefix_queried_tokens: int
+    prefix_hit_tokens: int
 
 
 class Outputs(msgspec.Struct, frozen=True, tag="outputs", array_like=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 
 __all__ = ["BlockPool", "OutOfBlocks"]
 
@@ -15,9 +15,10 @@ class OutOfBlocks(Exception):
 class BlockPool:
     """Reference-counted blocks 0 … total − 1 (PagedAttention, Kwon et al. 2023, arXiv:2309.06180).
 
-    A block is free (no references) or used (one or more). The free list is in least-recently-used order:
-    `allocate` takes the block that was freed first, and a released table gives its tail back first, since
-    the head of a sequence is the part that another one most likely shares.
+    A block is free (no references) or used (one or more). What is in it may have a name (see `prefix`), which a free
+    block keeps until it is given away. The free list is in least-recently-used order: `allocate` takes the block
+    that was freed first, and a released table gives its tail back first, since the head of a sequence is the part
+    that another one most likely shares. Blocks without a name come before all that have one.
     """
 
     def __init__(self, total: int) -> None:
@@ -25,26 +26,59 @@ class BlockPool:
             raise ValueError(f"a pool needs at least one block, not {total}")
         self.total = total
         self._references = [0] * total
-        self._free = deque(range(total))
+        self._free = OrderedDict[int, None].fromkeys(range(total))
+        self._kept = OrderedDict[int, None]()
+        """Free blocks that have a name."""
+        self._names: dict[int, bytes] = {}
+        self.on_reuse: Callable[[bytes], object] = lambda name: None
+        """Told the name of a block that is given away for something else."""
 
     @property
     def free(self) -> int:
         """Blocks that nobody holds."""
-        return len(self._free)
+        return len(self._free) + len(self._kept)
 
     @property
     def used(self) -> int:
         """Blocks with at least one reference."""
-        return self.total - len(self._free)
+        return self.total - self.free
+
+    @property
+    def named(self) -> int:
+        """Free blocks that have a name."""
+        return len(self._kept)
+
+    def references(self, block: int) -> int:
+        """How many tables hold this block."""
+        return self._references[block]
+
+    def names(self) -> dict[bytes, int]:
+        """The blocks that have a name, by it."""
+        return {name: block for block, name in self._names.items()}
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` blocks with one reference each. O(count). Raises OutOfBlocks and takes nothing if short."""
-        if count > len(self._free):
-            raise OutOfBlocks(f"{count} blocks wanted, {len(self._free)} free")
-        blocks = [self._free.popleft() for _ in range(count)]
+        if count > self.free:
+            raise OutOfBlocks(f"{count} blocks wanted, {self.free} free")
+        blocks = [(self._free or self._kept).popitem(last=False)[0] for _ in range(count)]
         for block in blocks:
             self._references[block] = 1
+            if block in self._names:
+                self.on_reuse(self._names.pop(block))
         return blocks
+
+    def name(self, block: int, name: bytes) -> bool:
+        """Give what is in a used block a name; False, and nothing, if it has one."""
+        if not self._references[block]:
+            raise ValueError(f"block {block} is free and cannot be named")
+        return self._names.setdefault(block, name) is name
+
+    def take(self, blocks: Iterable[int]) -> None:
+        """One more reference on each block; those of them that are free must have a name."""
+        for block in blocks:
+            if not self._references[block]:
+                del self._kept[block]
+            self._references[block] += 1
 
     def share(self, blocks: Iterable[int]) -> None:
         """One more reference on each block; all of them must be used."""
@@ -61,7 +95,7 @@ class BlockPool:
                 raise ValueError(f"block {block} is free already")
             self._references[block] = references - 1
             if references == 1:
-                self._free.append(block)
+                (self._kept if block in self._names else self._free)[block] = None
 
     def shared(self, block: int) -> bool:
         """Does more than one table hold this block?"""
@@ -72,8 +106,10 @@ class BlockPool:
         held = Counter(block for table in tables for block in table)
         for block, references in enumerate(self._references):
             assert held[block] == references, f"block {block}: {references} counted, {held[block]} held"
-        free = set(self._free)
-        assert len(free) == len(self._free), "a block is free twice"
+        free = {*self._free, *self._kept}
+        assert len(free) == self.free, "a block is free twice"
+        assert not self._names.keys() & self._free.keys(), "a named block is among those without a name"
+        assert self._kept.keys() <= self._names.keys(), "a block is kept for a name that it has not"
         assert all(not self._references[block] for block in free), "a free block has references"
         assert self.free + self.used == self.total
         assert len(free) + sum(1 for r in self._references if r) == self.total, "a block is nowhere"

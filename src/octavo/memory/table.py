@@ -24,10 +24,11 @@ class BlockTable:
     block of its own, and copies what must be kept.
     """
 
-    def __init__(self, pool: BlockPool, block_size: int) -> None:
+    def __init__(self, pool: BlockPool, block_size: int, blocks: list[int] | None = None) -> None:
+        """`blocks`: those it begins with; their references are its own from now on."""
         self._pool = pool
         self._block_size = block_size
-        self.blocks: list[int] = []
+        self.blocks = blocks or []
 
     def needed(self, start: int, end: int) -> int:
         """How many blocks `grow(start, end)` would take from the pool."""

@@ -88,9 +88,7 @@ _INSTEAD = {
 }
 
 # Known, and nothing follows from them here: who asks, and hints for caches and tools that are not there.
-_INERT = frozenset(
-    {"cache_salt", "metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "user"}
-)
+_INERT = frozenset({"metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "user"})
 
 _PROMPT_SCHEMA = {
     "oneOf": [
@@ -135,6 +133,8 @@ class _Request(msgspec.Struct, kw_only=True):
     ignore_eos: bool | None = None
     min_tokens: int | None = None
     skip_special_tokens: bool | None = None
+    cache_salt: str | None = None
+    """Requests with different salts share nothing in the prefix cache."""
 
     @property
     def include_usage(self) -> bool:

@@ -24,6 +24,8 @@ class Add(msgspec.Struct, frozen=True, tag="add", array_like=True):
     """() for a new request; else, per child, the tokens already delivered."""
     finished: tuple[int, ...] = ()
     """Children that had finished before the restart; they are not run again."""
+    cache_salt: str = ""
+    """Requests with different salts share no computed blocks."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", array_like=True):

@@ -15,6 +15,7 @@ import msgspec
 from octavo.backends.base import BlockCopy, Limits, Plan, PlanRow, SampleRow, Samples, SlotOpen, TokenSample
 from octavo.errors import ClientError
 from octavo.memory.pool import BlockPool
+from octavo.memory.prefix import PrefixCache
 from octavo.memory.table import BlockTable, Growth
 from octavo.scheduling.admission import Capacity
 from octavo.scheduling.inputs import Abort, Add, Inputs
@@ -33,6 +34,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     kv_groups: int
     end_ids: tuple[int, ...]
     """Tokens that end any sequence (the model's)."""
+    prefix_cache: bool = True
+    """Whether computed blocks are found again by sequences that begin alike."""
 
     def capacity(self, vocab_size: int) -> Capacity:
         limits = self.limits
@@ -52,6 +55,10 @@ class Counters(msgspec.Struct):
     prompt_tokens: int = 0
     """Of every request taken, once each."""
     generation_tokens: int = 0
+    prefix_queried_tokens: int = 0
+    """Of the prompts that were looked up, each sequence's once."""
+    prefix_hit_tokens: int = 0
+    """Of those, the tokens that had been computed."""
 
 
 class _Advance(NamedTuple):
@@ -66,6 +73,8 @@ class _Flight(NamedTuple):
 
     owners: list[tuple[Sequence, int]]
     ends: list[Sequence]
+    computed: list[tuple[Sequence, tuple[BlockTable, ...], int]]
+    """What the plan has computed when it is done: a sequence's tokens up to a place, in the tables that it had."""
 
 
 class Scheduler:
@@ -78,6 +87,9 @@ class Scheduler:
         self.policy = policy or StallFree()
         self.capacity = config.capacity(vocabulary.size)
         self.pools = tuple(BlockPool(limits.num_blocks) for _ in range(config.kv_groups))
+        self.prefixes = PrefixCache(self.pools)
+        self._computing: dict[bytes, Sequence] = {}
+        """Who is computing the block of a name; others that need it wait for that."""
         self.counters = Counters()
         self.running: list[Sequence] = []
         """Sequences that hold a slot and a table, in the one order."""
@@ -111,6 +123,9 @@ class Scheduler:
     def commit(self, plan: Plan, samples: Samples) -> None:
         """Take in what the oldest plan in flight chose: append, stop, finish, free."""
         flight = self._flights.pop(plan.step)
+        for sequence, tables, end in flight.computed:
+            if sequence.tables is tables:
+                self._store(sequence, end)
         for (sequence, position), sample in zip(flight.owners, samples, strict=True):
             if position < sequence.prompt_tokens:
                 sequence.request.prompt_samples[position] = sample
@@ -137,6 +152,8 @@ class Scheduler:
         assert {*self.running, *self.waiting, *unforked} == set(everyone), "a sequence is nowhere"
         assert len(self.running) + len(self.waiting) + len(unforked) == len(everyone), "a sequence is twice"
         assert all(s.tables for s in self.running) and not any(s.tables for s in self.waiting)
+        assert set(self._computing.values()) <= set(self.running), "someone computes who does not run"
+        self.prefixes.check()
 
     # ---- messages
 
@@ -154,7 +171,7 @@ class Scheduler:
         for child, outputs in enumerate(delivered):
             if child in add.finished:
                 continue
-            sequence = Sequence(request, child, outputs)
+            sequence = Sequence(request, child, outputs, block_size=self.limits.block_size)
             request.sequences.append(sequence)
             for token in outputs:
                 sequence.stop.feed(self._piece(sequence, token), armed=False)
@@ -186,16 +203,18 @@ class Scheduler:
                     advances[sequence] = self._grow(sequence, wanted)
                     left -= wanted
         # Memory that was just taken from a sequence is not for a new one.
-        while (
-            left
-            and self.waiting
-            and self.counters.preemptions == preemptions
-            and self._admit(self.waiting[0])
-        ):
-            sequence = self.waiting.pop(0)
-            wanted = min(sequence.gap, left)
-            advances[sequence] = self._grow(sequence, wanted)
-            left -= wanted
+        if self.counters.preemptions == preemptions:
+            for sequence in list(self.waiting):
+                if not left:
+                    break
+                if not self._ready(sequence):
+                    continue
+                if not self._admit(sequence):
+                    break
+                self.waiting.remove(sequence)
+                wanted = min(sequence.gap, left)
+                advances[sequence] = self._grow(sequence, wanted)
+                left -= wanted
         return advances
 
     def _make_room(self, sequence: Sequence, wanted: int, advances: dict[Sequence, _Advance]) -> int:
@@ -218,21 +237,75 @@ class Scheduler:
         start, end = sequence.computed, sequence.computed + wanted
         return _Advance(wanted, tuple([table.grow(start, end) for table in sequence.tables]))
 
+    def _ready(self, sequence: Sequence) -> bool:
+        """False while another sequence computes what this one could begin with."""
+        names = self._beginning(sequence)
+        found = self.prefixes.find(names)
+        return found == len(names) or names[found] not in self._computing
+
+    def _beginning(self, sequence: Sequence) -> list[bytes]:
+        """The names of the blocks that a waiting sequence may take over: all but the last token, which is computed."""
+        if not self.config.prefix_cache or sequence.request.scores_prompt:
+            return []
+        return sequence.chain.names(sequence.tokens, (len(sequence.tokens) - 1) // self.limits.block_size)
+
     def _admit(self, sequence: Sequence) -> bool:
-        """Give a waiting sequence (and its unforked siblings) slots and empty tables, if it can run now."""
+        """Give a waiting sequence (and its unforked siblings) slots and tables, if it can run now."""
         siblings = sequence.request.unforked if not sequence.output_tokens else []
         if sequence.pending or len(self._slots) <= len(siblings):
             return False
+        names = self._beginning(sequence)
+        names = names[: self.prefixes.find(names)]
         for group, pool in enumerate(self.pools):
             promised = sum(s.tables[group].needed(s.computed, max(s.total, s.computed)) for s in self.running)
             spare = pool.total // 100 if self.running else 0
-            if self._blocks(sequence.total) + promised + spare > pool.free:
+            wanted = self._blocks(sequence.total) - len(names) + self.prefixes.idle_of(group, names)
+            if wanted + promised + spare > pool.free:
                 return False
         for taker in (sequence, *siblings):
             taker.slot = self._slots.pop()
-        sequence.tables = tuple(BlockTable(pool, self.limits.block_size) for pool in self.pools)
+        sequence.tables = tuple(
+            BlockTable(pool, self.limits.block_size, self.prefixes.take(group, names))
+            for group, pool in enumerate(self.pools)
+        )
+        sequence.computed = sequence.stored = len(names) * self.limits.block_size
+        self._count_hits(sequence)
+        self._announce(sequence)
         insort(self.running, sequence, key=_order)
         return True
+
+    def _count_hits(self, sequence: Sequence) -> None:
+        """What a preempted sequence finds again is no hit: it had been computed for it before."""
+        if sequence.begun or not self.config.prefix_cache:
+            return
+        sequence.begun = True
+        sequence.cached_tokens = min(sequence.computed, sequence.prompt_tokens)
+        self.counters.prefix_queried_tokens += sequence.prompt_tokens
+        self.counters.prefix_hit_tokens += sequence.cached_tokens
+
+    def _announce(self, sequence: Sequence) -> None:
+        """From now on others wait for the full blocks that this sequence is about to compute."""
+        if self.config.prefix_cache:
+            size = self.limits.block_size
+            names = sequence.chain.names(sequence.tokens, len(sequence.tokens) // size)
+            for name in names[sequence.stored // size :]:
+                self._computing.setdefault(name, sequence)
+
+    def _store(self, sequence: Sequence, end: int) -> None:
+        """Blocks that are full and computed up to `end` can be found by others."""
+        size = self.limits.block_size
+        if not self.config.prefix_cache or end // size <= sequence.stored // size:
+            return
+        names = sequence.chain.names(sequence.tokens, end // size)
+        for at in range(sequence.stored // size, end // size):
+            for group, table in enumerate(sequence.tables):
+                self.prefixes.store(group, names[at], table.blocks[at])
+            self._silence(sequence, names[at])
+        sequence.stored = end // size * size
+
+    def _silence(self, sequence: Sequence, name: bytes) -> None:
+        if self._computing.get(name) is sequence:
+            del self._computing[name]
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.limits.block_size)
@@ -244,7 +317,7 @@ class Scheduler:
         copies: list[BlockCopy] = []
         rows: list[PlanRow] = []
         samples: list[SampleRow] = []
-        flight = _Flight([], [])
+        flight = _Flight([], [], [])
         awaited: dict[Sequence, int] = {}
 
         def choose(sequence: Sequence, offset: int) -> None:
@@ -260,6 +333,7 @@ class Scheduler:
         for sequence, advance in advances.items():
             rows.append(self._row(sequence, advance, opens, copies))
             end = sequence.computed = sequence.computed + advance.tokens
+            flight.computed.append((sequence, sequence.tables, end))
             if sequence.request.scores_prompt:
                 self._score(sequence, end - advance.tokens, len(rows) - 1, samples, flight)
             if end < sequence.total:
@@ -326,6 +400,9 @@ class Scheduler:
         for child in children:
             child.tables = tuple(table.fork() for table in sequence.tables)
             child.computed = sequence.prompt_tokens
+            child.stored = sequence.prompt_tokens // self.limits.block_size * self.limits.block_size
+            child.begun = True
+            child.chain = sequence.chain.copy()
             opens.append(self._open(child))
             insort(self.running, child, key=_order)
         return children
@@ -384,6 +461,7 @@ class Scheduler:
                 stop_reason=stop_reason,
                 cut_bytes=cut_bytes,
                 prompt_samples=prompt_samples,
+                cached_tokens=sequence.cached_tokens,
                 error=error,
             )
         )
@@ -419,7 +497,9 @@ class Scheduler:
         for table in sequence.tables:
             table.release()
         sequence.tables = ()
-        sequence.computed = sequence.told = 0
+        for name in sequence.chain.made:
+            self._silence(sequence, name)
+        sequence.computed = sequence.told = sequence.stored = 0
         siblings = sequence.request.unforked if not sequence.output_tokens else []
         for giver in (sequence, *siblings):
             if giver.slot is not None:

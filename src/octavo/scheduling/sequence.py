@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from octavo.backends.base import ChoiceRule, TokenSample
+from octavo.memory.prefix import Chain
 from octavo.memory.table import BlockTable
 from octavo.sampling.stops import StopAutomaton, StopMatcher
 from octavo.scheduling.inputs import Add
@@ -58,7 +59,9 @@ class Request:
 class Sequence:
     """One stream of tokens: `tokens` are known, and `total` counts those too that plans in flight are choosing."""
 
-    def __init__(self, request: Request, child: int, outputs: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, request: Request, child: int, outputs: tuple[int, ...] = (), *, block_size: int = 16
+    ) -> None:
         self.request = request
         self.child = child
         self.order = (request.number, child)
@@ -68,6 +71,13 @@ class Sequence:
         self.total = len(self.tokens)
         self.computed = 0
         """Tokens whose KV is stored, counting those of plans in flight."""
+        self.chain = Chain(request.add.cache_salt.encode(), block_size)
+        self.stored = 0
+        """Computed tokens, whole blocks, that the prefix cache has been told of."""
+        self.begun = False
+        """Has run before."""
+        self.cached_tokens = 0
+        """Prompt tokens that it found computed when it began."""
         self.told = 0
         """Tokens that the backend knows of; 0 before the slot is opened."""
         self.slot: int | None = None

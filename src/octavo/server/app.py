@@ -25,11 +25,12 @@ _TITLE = "Octavo"
 _DESCRIPTION = "An OpenAI-compatible server for large language models."
 
 
-def create_app(serving: Serving, *, api_keys: Sequence[str] = ()) -> Starlette:
-    """The application around `serving`. With `api_keys`, every route but health wants one of them."""
+def create_app(serving: Serving, *, api_keys: Sequence[str] = (), cache_per_key: bool = True) -> Starlette:
+    """The application around `serving`. With `api_keys`, every route but health wants one of them, and with
+    `cache_per_key` each finds only its own in the prefix cache."""
     app = Starlette(
         routes=[*openai.ROUTES, *_ROUTES],
-        middleware=[Middleware(KeyCheck, keys=api_keys)] if api_keys else [],
+        middleware=[Middleware(KeyCheck, keys=api_keys, separate=cache_per_key)] if api_keys else [],
     )
     app.router.redirect_slashes = (
         False  # a client that follows no 307 would take its empty body for the answer

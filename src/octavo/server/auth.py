@@ -11,7 +11,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from octavo.protocol.errors import RequestRefused
 from octavo.server.errors import error_response
 
-__all__ = ["KeyCheck"]
+__all__ = ["CACHE_SCOPE", "KeyCheck"]
+
+CACHE_SCOPE = "octavo.cache_scope"
+"""Where a request's ASGI scope says whose computed blocks it may find; not there where all share them."""
 
 _OPEN = frozenset({"/health", "/health/live", "/health/ready"})
 
@@ -19,13 +22,18 @@ _OPEN = frozenset({"/health", "/health/live", "/health/ready"})
 class KeyCheck:
     """ASGI middleware. Keys are held as hashes and compared in constant time, whichever fits."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str], *, separate: bool = True) -> None:
+        """`separate`: what one key's requests left in the prefix cache is not found by another's."""
         self._app = app
+        self._separate = separate and len(keys) > 1
         self._hashes = [hashlib.sha256(key.encode()).digest() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = _bearer(scope)
-        if scope["type"] != "http" or scope["path"] in _OPEN or (key and self._known(key)):
+        known = self._known(key) if key and scope["type"] == "http" else None
+        if scope["type"] != "http" or scope["path"] in _OPEN or known:
+            if known and self._separate:
+                scope[CACHE_SCOPE] = known
             await self._app(scope, receive, send)
             return
         refused = RequestRefused(
@@ -33,10 +41,11 @@ class KeyCheck:
         )
         await error_response(refused)(scope, receive, send)
 
-    def _known(self, key: bytes) -> bool:
+    def _known(self, key: bytes) -> str | None:
+        """A name for the key, which does not give it away; None for an unknown one."""
         given = hashlib.sha256(key).digest()
         matches = [hmac.compare_digest(given, known) for known in self._hashes]
-        return any(matches)
+        return f"key-{matches.index(True)}" if any(matches) else None
 
 
 def _bearer(scope: Scope) -> bytes:

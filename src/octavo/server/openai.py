@@ -18,6 +18,7 @@ from octavo.protocol.openai import ChatRequest, CompletionRequest
 from octavo.protocol.openai_reply import ReplyHead
 from octavo.sampling.params import SamplingParams
 from octavo.server.answer import Answer
+from octavo.server.auth import CACHE_SCOPE
 from octavo.server.limits import read_body
 from octavo.server.serving import Serving
 from octavo.server.streaming import EventStream, whole_response
@@ -110,7 +111,8 @@ async def _answer(
     )
     answer = Answer(serving, head, params, prompts, echo=echo)
     outputs = serving.client.generate_all(
-        [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)]
+        [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)],
+        cache_salt=f"{request.scope.get(CACHE_SCOPE, '')} {body.cache_salt or ''}".strip(),
     )
     if body.stream:
         return EventStream(outputs, answer, include_usage=body.include_usage)

@@ -41,6 +41,7 @@ def run(
     host: str = "127.0.0.1",
     port: int = 8000,
     api_keys: Sequence[str] = (),
+    cache_per_key: bool = True,
     drain_timeout_s: float = 30.0,
     on_ready: Callable[[str, EngineInfo], None] | None = None,
 ) -> None:
@@ -64,7 +65,7 @@ def run(
 
             import uvloop
 
-            uvloop.run(_Host(serving, listener, api_keys, drain_timeout_s, on_ready).serve())
+            uvloop.run(_Host(serving, listener, api_keys, cache_per_key, drain_timeout_s, on_ready).serve())
     finally:
         gc.enable()
 
@@ -120,12 +121,14 @@ class _Host:
         serving: Serving,
         listener: socket.socket,
         api_keys: Sequence[str],
+        cache_per_key: bool,
         drain_timeout_s: float,
         on_ready: Callable[[str, EngineInfo], None] | None,
     ) -> None:
         self._serving = serving
         self._listener = listener
         self._api_keys = api_keys
+        self._cache_per_key = cache_per_key
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
         self._stop = asyncio.Event()
@@ -184,7 +187,7 @@ class _Host:
 
         return Server(
             uvicorn.Config(
-                create_app(self._serving, api_keys=self._api_keys),
+                create_app(self._serving, api_keys=self._api_keys, cache_per_key=self._cache_per_key),
                 http=BoundedProtocol,
                 ws="none",
                 lifespan="off",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
@@ -43,6 +43,18 @@ class StepStats(Protocol):
     def step_tokens(self) -> int: ...
     @property
     def preemptions(self) -> int: ...
+    @property
+    def prefix_queried_tokens(self) -> int: ...
+    @property
+    def prefix_hit_tokens(self) -> int: ...
+
+
+class _Totals(NamedTuple):
+    """What one engine process has counted since its start."""
+
+    preemptions: int = 0
+    prefix_queried_tokens: int = 0
+    prefix_hit_tokens: int = 0
 
 
 class Metrics:
@@ -67,6 +79,10 @@ class Metrics:
         self._waiting = gauge("vllm:num_requests_waiting", "Sequences that wait for a slot.")
         self._kv_usage = gauge("vllm:kv_cache_usage_perc", "Used KV blocks of all; 1 is full.")
         self._preemptions = counter("vllm:num_preemptions", "Sequences preempted.")
+        self._prefix_queries = counter(
+            "vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache."
+        )
+        self._prefix_hits = counter("vllm:prefix_cache_hits", "Prompt tokens found there.")
         self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens of answered requests.")
         self._generation_tokens = counter("vllm:generation_tokens", "Generated tokens.")
         self._step_tokens = histogram(
@@ -83,7 +99,7 @@ class Metrics:
         )
         self._finished = {reason: finished.labels(model_name, reason) for reason in _REASONS}
         self._restarts = counter("octavo_engine_restarts", "Engine processes started after the first.")
-        self._preemptions_seen = 0
+        self._seen = _Totals()
 
     def on_step(self, stats: StepStats) -> None:
         """A step ended."""
@@ -92,9 +108,12 @@ class Metrics:
         self._kv_usage.set(stats.blocks_used / stats.blocks_total if stats.blocks_total else 0.0)
         if stats.step_tokens:
             self._step_tokens.observe(stats.step_tokens)
-        if stats.preemptions != self._preemptions_seen:
-            self._preemptions.inc(stats.preemptions - self._preemptions_seen)
-            self._preemptions_seen = stats.preemptions
+        now = _Totals(stats.preemptions, stats.prefix_queried_tokens, stats.prefix_hit_tokens)
+        if now != self._seen:
+            counters = (self._preemptions, self._prefix_queries, self._prefix_hits)
+            for counter, total, before in zip(counters, now, self._seen, strict=True):
+                counter.inc(total - before)
+            self._seen = now
 
     def on_first_tokens(self, prompt_tokens: int, since_arrival_s: float) -> None:
         """A request's first output."""
@@ -116,7 +135,7 @@ class Metrics:
     def on_restart(self) -> None:
         """A new engine process: nothing runs in it, and its totals begin at 0."""
         self._restarts.inc()
-        self._preemptions_seen = 0
+        self._seen = _Totals()
         self._running.set(0)
         self._waiting.set(0)
         self._kv_usage.set(0)
