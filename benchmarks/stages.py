@@ -134,7 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     longest = max([PROMPT, *options.contexts]) + 256
     blocks = max(options.rows) * -(-(longest + 256) // 16)
     config = EngineConfig(
-        model_dir=str(model.dir), num_blocks=blocks, max_model_len=longest + 256, kv_dtype=options.kv_dtype
+        prefix_cache=False,
+        model_dir=str(model.dir),
+        num_blocks=blocks,
+        max_model_len=longest + 256,
+        kv_dtype=options.kv_dtype,
     )
     engine = build_engine(config)
     console = Console()

@@ -129,6 +129,7 @@ class Side:
                 str(port),
                 "--served-model-name",
                 "m",
+                "--no-prefix-cache",
             ], {}
         if self.peer.name == "llama":
             kinds = {"f16": "1", "q8_0": "8"}  # ggml's numbers of the types

@@ -16,7 +16,11 @@ from octavo.models.store import open_model
 def measure(task: Task) -> Sequence[float]:
     blocks = task.work.streams * (-(-task.longest // 16) + 1)
     config = EngineConfig(
-        model_dir=str(open_model(task.model).dir), num_blocks=blocks, max_model_len=task.longest, **task.flags
+        prefix_cache=False,
+        model_dir=str(open_model(task.model).dir),
+        num_blocks=blocks,
+        max_model_len=task.longest,
+        **task.flags,
     )
     engine = build_engine(config)
     try:
