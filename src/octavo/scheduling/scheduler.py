@@ -15,13 +15,13 @@ import msgspec
 from octavo.backends.base import BlockCopy, Limits, Plan, PlanRow, SampleRow, Samples, SlotOpen, TokenSample
 from octavo.errors import ClientError
 from octavo.memory.pool import BlockPool
-from octavo.memory.prefix import PrefixCache
 from octavo.memory.table import BlockTable, Growth
 from octavo.scheduling.admission import Capacity
 from octavo.scheduling.inputs import Abort, Add, Inputs
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
 from octavo.scheduling.policies import Policy, StallFree
 from octavo.scheduling.sequence import Request, Sequence
+from octavo.scheduling.sharing import Sharing
 from octavo.text.vocabulary import Vocabulary
 
 __all__ = ["Counters", "Scheduler", "SchedulerConfig"]
@@ -87,9 +87,7 @@ class Scheduler:
         self.policy = policy or StallFree()
         self.capacity = config.capacity(vocabulary.size)
         self.pools = tuple(BlockPool(limits.num_blocks) for _ in range(config.kv_groups))
-        self.prefixes = PrefixCache(self.pools)
-        self._computing: dict[bytes, Sequence] = {}
-        """Who is computing the block of a name; others that need it wait for that."""
+        self.sharing = Sharing(self.pools, limits.block_size, enabled=config.prefix_cache)
         self.counters = Counters()
         self.running: list[Sequence] = []
         """Sequences that hold a slot and a table, in the one order."""
@@ -125,7 +123,7 @@ class Scheduler:
         flight = self._flights.pop(plan.step)
         for sequence, tables, end in flight.computed:
             if sequence.tables is tables:
-                self._store(sequence, end)
+                self.sharing.store(sequence, end)
         for (sequence, position), sample in zip(flight.owners, samples, strict=True):
             if position < sequence.prompt_tokens:
                 sequence.request.prompt_samples[position] = sample
@@ -152,8 +150,7 @@ class Scheduler:
         assert {*self.running, *self.waiting, *unforked} == set(everyone), "a sequence is nowhere"
         assert len(self.running) + len(self.waiting) + len(unforked) == len(everyone), "a sequence is twice"
         assert all(s.tables for s in self.running) and not any(s.tables for s in self.waiting)
-        assert set(self._computing.values()) <= set(self.running), "someone computes who does not run"
-        self.prefixes.check()
+        self.sharing.check(self.running)
 
     # ---- messages
 
@@ -207,7 +204,7 @@ class Scheduler:
             for sequence in list(self.waiting):
                 if not left:
                     break
-                if not self._ready(sequence):
+                if not self.sharing.ready(sequence):
                     continue
                 if not self._admit(sequence):
                     break
@@ -237,75 +234,32 @@ class Scheduler:
         start, end = sequence.computed, sequence.computed + wanted
         return _Advance(wanted, tuple([table.grow(start, end) for table in sequence.tables]))
 
-    def _ready(self, sequence: Sequence) -> bool:
-        """False while another sequence computes what this one could begin with."""
-        names = self._beginning(sequence)
-        found = self.prefixes.find(names)
-        return found == len(names) or names[found] not in self._computing
-
-    def _beginning(self, sequence: Sequence) -> list[bytes]:
-        """The names of the blocks that a waiting sequence may take over: all but the last token, which is computed."""
-        if not self.config.prefix_cache or sequence.request.scores_prompt:
-            return []
-        return sequence.chain.names(sequence.tokens, (len(sequence.tokens) - 1) // self.limits.block_size)
-
     def _admit(self, sequence: Sequence) -> bool:
         """Give a waiting sequence (and its unforked siblings) slots and tables, if it can run now."""
         siblings = sequence.request.unforked if not sequence.output_tokens else []
         if sequence.pending or len(self._slots) <= len(siblings):
             return False
-        names = self._beginning(sequence)
-        names = names[: self.prefixes.find(names)]
+        names = self.sharing.found(sequence)
+        prefixes = self.sharing.prefixes
         for group, pool in enumerate(self.pools):
             promised = sum(s.tables[group].needed(s.computed, max(s.total, s.computed)) for s in self.running)
             spare = pool.total // 100 if self.running else 0
-            wanted = self._blocks(sequence.total) - len(names) + self.prefixes.idle_of(group, names)
+            wanted = self._blocks(sequence.total) - len(names) + prefixes.idle_of(group, names)
             if wanted + promised + spare > pool.free:
                 return False
         for taker in (sequence, *siblings):
             taker.slot = self._slots.pop()
         sequence.tables = tuple(
-            BlockTable(pool, self.limits.block_size, self.prefixes.take(group, names))
+            BlockTable(pool, self.limits.block_size, prefixes.take(group, names))
             for group, pool in enumerate(self.pools)
         )
-        sequence.computed = sequence.stored = len(names) * self.limits.block_size
-        self._count_hits(sequence)
-        self._announce(sequence)
+        fresh = not sequence.begun
+        self.sharing.begin(sequence, len(names))
+        if fresh and self.config.prefix_cache:
+            self.counters.prefix_queried_tokens += sequence.prompt_tokens
+            self.counters.prefix_hit_tokens += sequence.cached_tokens
         insort(self.running, sequence, key=_order)
         return True
-
-    def _count_hits(self, sequence: Sequence) -> None:
-        """What a preempted sequence finds again is no hit: it had been computed for it before."""
-        if sequence.begun or not self.config.prefix_cache:
-            return
-        sequence.begun = True
-        sequence.cached_tokens = min(sequence.computed, sequence.prompt_tokens)
-        self.counters.prefix_queried_tokens += sequence.prompt_tokens
-        self.counters.prefix_hit_tokens += sequence.cached_tokens
-
-    def _announce(self, sequence: Sequence) -> None:
-        """From now on others wait for the full blocks that this sequence is about to compute."""
-        if self.config.prefix_cache:
-            size = self.limits.block_size
-            names = sequence.chain.names(sequence.tokens, len(sequence.tokens) // size)
-            for name in names[sequence.stored // size :]:
-                self._computing.setdefault(name, sequence)
-
-    def _store(self, sequence: Sequence, end: int) -> None:
-        """Blocks that are full and computed up to `end` can be found by others."""
-        size = self.limits.block_size
-        if not self.config.prefix_cache or end // size <= sequence.stored // size:
-            return
-        names = sequence.chain.names(sequence.tokens, end // size)
-        for at in range(sequence.stored // size, end // size):
-            for group, table in enumerate(sequence.tables):
-                self.prefixes.store(group, names[at], table.blocks[at])
-            self._silence(sequence, names[at])
-        sequence.stored = end // size * size
-
-    def _silence(self, sequence: Sequence, name: bytes) -> None:
-        if self._computing.get(name) is sequence:
-            del self._computing[name]
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.limits.block_size)
@@ -497,9 +451,8 @@ class Scheduler:
         for table in sequence.tables:
             table.release()
         sequence.tables = ()
-        for name in sequence.chain.made:
-            self._silence(sequence, name)
-        sequence.computed = sequence.told = sequence.stored = 0
+        self.sharing.leave(sequence)
+        sequence.computed = sequence.told = 0
         siblings = sequence.request.unforked if not sequence.output_tokens else []
         for giver in (sequence, *siblings):
             if giver.slot is not None:

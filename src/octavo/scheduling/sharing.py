@@ -1,0 +1,85 @@
+"""What a sequence can take over from others instead of computing it, and whom it waits for. Knows tokens and blocks.
+
+The prefix cache has what is computed. What is being computed has a name too, and the sequence that computes it: another
+one that begins alike waits for that, at most until its owner ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Sequence as Items
+
+from octavo.memory.pool import BlockPool
+from octavo.memory.prefix import PrefixCache
+from octavo.scheduling.sequence import Sequence
+
+__all__ = ["Sharing"]
+
+
+class Sharing:
+    """Blocks that sequences share by their names; nothing of it happens unless `enabled`."""
+
+    def __init__(self, pools: Items[BlockPool], block_size: int, *, enabled: bool) -> None:
+        self.prefixes = PrefixCache(pools)
+        self._block_size = block_size
+        self._enabled = enabled
+        self._computing: dict[bytes, Sequence] = {}
+
+    def ready(self, sequence: Sequence) -> bool:
+        """False while another sequence computes what this one, which waits, could begin with."""
+        names = self._beginning(sequence)
+        found = self.prefixes.find(names)
+        return found == len(names) or names[found] not in self._computing
+
+    def found(self, sequence: Sequence) -> Items[bytes]:
+        """The names of the blocks that a waiting sequence can take over now."""
+        names = self._beginning(sequence)
+        return names[: self.prefixes.find(names)]
+
+    def begin(self, sequence: Sequence, blocks: int) -> None:
+        """The sequence runs from now on, and has taken over its first `blocks`: others wait for its other full ones.
+
+        What a preempted sequence finds again is not counted: it had been computed for it before.
+        """
+        size = self._block_size
+        sequence.computed = sequence.stored = blocks * size
+        if not sequence.begun:
+            sequence.cached_tokens = min(sequence.computed, sequence.prompt_tokens)
+        sequence.begun = True
+        if self._enabled:
+            for name in sequence.chain.names(sequence.tokens, len(sequence.tokens) // size)[blocks:]:
+                self._computing.setdefault(name, sequence)
+
+    def store(self, sequence: Sequence, end: int) -> None:
+        """Blocks that are full and computed up to the token `end` can be found by others."""
+        stored, full = sequence.stored // self._block_size, end // self._block_size
+        if not self._enabled or full <= stored:
+            return
+        names = sequence.chain.names(sequence.tokens, full)
+        for at in range(stored, full):
+            for group, table in enumerate(sequence.tables):
+                self.prefixes.store(group, names[at], table.blocks[at])
+            self._end(sequence, names[at])
+        sequence.stored = full * self._block_size
+
+    def leave(self, sequence: Sequence) -> None:
+        """The sequence does not run any more; nobody waits for it."""
+        for name in sequence.chain.made:
+            self._end(sequence, name)
+        sequence.stored = 0
+
+    def check(self, running: Collection[Sequence]) -> None:
+        """Prove that names, blocks and owners agree. Raises AssertionError."""
+        assert set(self._computing.values()) <= set(running), "someone computes who does not run"
+        self.prefixes.check()
+
+    def _beginning(self, sequence: Sequence) -> Items[bytes]:
+        """The names of all blocks that it may take over: its last token is always computed, and where log-probabilities
+        of the prompt are wanted, all are."""
+        if not self._enabled or sequence.request.scores_prompt:
+            return ()
+        return sequence.chain.names(sequence.tokens, (len(sequence.tokens) - 1) // self._block_size)
+
+    def _end(self, sequence: Sequence, name: bytes) -> None:
+        if self._computing.get(name) is sequence:
+            del self._computing[name]
