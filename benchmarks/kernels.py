@@ -1,6 +1,6 @@
 """How near the matrix products come to what the multipliers can do, by weight format and number of rows.
 
-    python -m benchmarks.kernels [--shape 1536 576] [--rows 1 8 32 64] [--isa avx2] [--threads 2] [--repeats 30]
+    python -m benchmarks.kernels [--shape 1536 512] [--rows 1 8 32 64] [--isa avx2] [--threads 2] [--repeats 30]
 
 Random matrices of one shape, enough of them that no cache holds them, are multiplied in turn, as a step does it. Each
 rate stands beside the share that it has of the rate at which registers alone multiply, measured in the same second:

@@ -16,20 +16,8 @@ from pathlib import Path
 from octavo.backends.native import load_kernels
 from tests.kernels.test_emulated import REPOSITORY, build
 
-TESTS = {
-    "address,undefined": (
-        "tests/kernels",
-        "tests/backends/test_native.py",
-        "tests/backends/test_counters.py",
-        "tests/backends/test_bitwise.py",
-    ),
-    "thread": (
-        "tests/kernels/test_pool.py",
-        "tests/backends/test_native.py",
-        "tests/backends/test_counters.py",
-        "tests/backends/test_bitwise.py",
-    ),
-}
+NATIVE = [f"tests/backends/test_{noun}.py" for noun in ("native", "counters", "bitwise")]
+TESTS = {"address,undefined": ["tests/kernels", *NATIVE], "thread": ["tests/kernels/test_pool.py", *NATIVE]}
 RUNTIMES = {"address,undefined": ("asan", "ubsan"), "thread": ("tsan",)}
 OPTIONS = {
     # Python itself never frees some of its memory.
@@ -58,11 +46,7 @@ def run(kind: str) -> int:
         fixed = ["setarch", "-R"] if shutil.which("setarch") else []
         command = [*fixed, sys.executable, "tests/kernels/other_build.py", str(library)]
         command += [",".join(load_kernels().ops.isas()), "-q", "-m", "not slow", "-p", "no:cacheprovider"]
-        command += [
-            "-o",
-            "faulthandler_timeout=0",
-            *TESTS[kind],
-        ]
+        command += ["-o", "faulthandler_timeout=0", *TESTS[kind]]
         preload = " ".join(runtime(name) for name in RUNTIMES[kind])
         environment = os.environ | OPTIONS | {"LD_PRELOAD": preload, "PYTHONMALLOC": "malloc"}
         return subprocess.run(command, check=False, cwd=REPOSITORY, env=environment).returncode

@@ -7,6 +7,7 @@ so the same log gives the same plans. A sequence has tokens and computed tokens;
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence as Items
 from itertools import count
 from typing import NamedTuple
 
@@ -204,9 +205,10 @@ class Scheduler:
             for sequence in list(self.waiting):
                 if not left:
                     break
-                if not self.sharing.ready(sequence):
+                names = self.sharing.found(sequence)
+                if names is None:
                     continue
-                if not self._admit(sequence):
+                if not self._admit(sequence, names):
                     break
                 self.waiting.remove(sequence)
                 wanted = min(sequence.gap, left)
@@ -234,12 +236,12 @@ class Scheduler:
         start, end = sequence.computed, sequence.computed + wanted
         return _Advance(wanted, tuple([table.grow(start, end) for table in sequence.tables]))
 
-    def _admit(self, sequence: Sequence) -> bool:
-        """Give a waiting sequence (and its unforked siblings) slots and tables, if it can run now."""
+    def _admit(self, sequence: Sequence, names: Items[bytes]) -> bool:
+        """Give a waiting sequence (and its unforked siblings) slots, and tables that begin with the blocks of `names`,
+        if it can run now."""
         siblings = sequence.request.unforked if not sequence.output_tokens else []
         if sequence.pending or len(self._slots) <= len(siblings):
             return False
-        names = self.sharing.found(sequence)
         prefixes = self.sharing.prefixes
         for group, pool in enumerate(self.pools):
             promised = sum(s.tables[group].needed(s.computed, max(s.total, s.computed)) for s in self.running)

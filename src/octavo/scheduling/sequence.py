@@ -60,7 +60,7 @@ class Sequence:
     """One stream of tokens: `tokens` are known, and `total` counts those too that plans in flight are choosing."""
 
     def __init__(
-        self, request: Request, child: int, outputs: tuple[int, ...] = (), *, block_size: int = 16
+        self, request: Request, child: int, outputs: tuple[int, ...] = (), *, block_size: int
     ) -> None:
         self.request = request
         self.child = child

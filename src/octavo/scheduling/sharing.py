@@ -25,16 +25,11 @@ class Sharing:
         self._enabled = enabled
         self._computing: dict[bytes, Sequence] = {}
 
-    def ready(self, sequence: Sequence) -> bool:
-        """False while another sequence computes what this one, which waits, could begin with."""
+    def found(self, sequence: Sequence) -> Items[bytes] | None:
+        """The names of the blocks that a waiting sequence can take over now; None while another one computes more."""
         names = self._beginning(sequence)
         found = self.prefixes.find(names)
-        return found == len(names) or names[found] not in self._computing
-
-    def found(self, sequence: Sequence) -> Items[bytes]:
-        """The names of the blocks that a waiting sequence can take over now."""
-        names = self._beginning(sequence)
-        return names[: self.prefixes.find(names)]
+        return None if found < len(names) and names[found] in self._computing else names[:found]
 
     def begin(self, sequence: Sequence, blocks: int) -> None:
         """The sequence runs from now on, and has taken over its first `blocks`: others wait for its other full ones.
