@@ -1,27 +1,4 @@
-// The kernels for the avx2 instruction set. All but the table has internal linkage: no function compiled here can be
-// taken for one of another set's.
+// The kernels for avx2.
 #define OCTAVO_ISA_AVX2
-#include "octavo.h"
-#include "simd.h"
-
-namespace octavo {
-namespace {
-
-#include "dots.inc"
-#include "quantize.inc"
-#include "attention.inc"
-#include "elementwise.inc"
-#include "linear.inc"
-#include "sampling.inc"
-
-}  // namespace
-
-const Kernels& kernels_avx2() {
-  static constexpr Kernels table = {
-      "avx2", quantize, prepare,   linear,          gated,  multiply_only, dequantize_row, rms_norm,
-      rope,   kv_write, attention, attention_merge, choose, score,         random_words,
-  };
-  return table;
-}
-
-}  // namespace octavo
+#define OCTAVO_ISA avx2
+#include "isa.inc"
