@@ -28,6 +28,7 @@ from octavo.models.store import StoredModel, open_model
 
 PROMPT = 512
 STEPS = 20
+BLOCK_ROWS, HEAD_ROWS = 64, 32  # that meet a matrix's weights together, and the output matrix's
 STAGE_OF = {
     "attn_q": "qkv",
     "attn_k": "qkv",
@@ -110,7 +111,7 @@ class Breakdown:
             if stage in self._works and seconds > 1e-4:
                 work = self._works[stage]
                 count = samples if stage == "head" else tokens
-                reads = -(-count // 32)
+                reads = -(-count // (HEAD_ROWS if stage == "head" else BLOCK_ROWS))
                 cells.append(f"{steps * work.nbytes * reads / seconds / 1e9:.1f}")
                 cells.append(f"{steps * work.products * count / seconds / 1e9:.1f}")
             table.add_row(*cells)

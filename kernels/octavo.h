@@ -17,7 +17,7 @@ inline constexpr char kKernelVersion[] = "3";
 inline constexpr int kStrip = 16;        // output rows that are packed together
 inline constexpr int kGroup = 32;        // weights (and activations) that share a scale
 inline constexpr int kBlockTokens = 16;  // tokens in a KV block
-inline constexpr int kBlockRows = 32;    // rows of activations that meet a strip's weights together, at most
+inline constexpr int kBlockRows = 64;    // rows of activations that meet a strip's weights together, at most
 inline constexpr int kSegment = 256;     // attention is summed over segments of this many positions, from 0
 
 // w = s·(q − zero_point) + m, with q unsigned; or plain floats.
