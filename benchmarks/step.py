@@ -31,7 +31,7 @@ from octavo.scheduling.inputs import Add
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
 from octavo.timing.clock import WallClock
 
-ROWS = (1, 8, 32, 128)
+ROWS = (1, 8, 32, 128, 256)
 STEPS = 200
 WARM = 50
 

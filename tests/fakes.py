@@ -156,7 +156,7 @@ def make_engine(
         threads=1,
         pid=0,
     )
-    steps = StepLog(log, scheduler.policy.name, config, VOCABULARY) if log else None
+    steps = StepLog(log, config, VOCABULARY) if log else None
     backend = ScriptedBackend(sizes, script, groups)
     return Engine(scheduler, backend, info, clock=ManualClock(), depth=depth, log=steps)  # type: ignore[arg-type]
 

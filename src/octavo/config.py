@@ -6,10 +6,15 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["EngineConfig", "KvDtype"]
+__all__ = ["AllocatorName", "EngineConfig", "KvDtype", "PolicyName", "ProfileName"]
 
 KvDtype = Literal["bf16", "fp32", "int8"]
 """How K and V are stored; int8 has one fp32 scale for each token and head."""
+
+
+PolicyName = Literal["static", "continuous", "prefill-first", "stall-free"]
+AllocatorName = Literal["paged", "reserved-max", "reserved-pow2", "reserved-oracle"]
+ProfileName = Literal["chat", "autocomplete", "voice", "rag", "batch"]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +40,21 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The longest sequence, prompt and output; the default is the model's own, or what the KV cache holds."""
     max_step_tokens: int = 512
     """The budget: tokens that one step may compute. Small steps, smooth streams; large ones, fast prompts."""
+    policy: PolicyName = "stall-free"
+    """How prompts and decodes share a step: `stall-free` mixes decodes with parts of prompts; the others are for
+    comparison: whole prompts mixed in (`continuous`), prompts before decodes (`prefill-first`), a batch to its end."""
+    allocator: AllocatorName = "paged"
+    """How a sequence gets KV memory: block by block; or, for comparison, at once for the longest sequence, for its own
+    length rounded up to a power of two, or for exactly that (`max_tokens` is taken for the answer's)."""
+    tbt_target_s: float | None = None
+    """The longest step that streams should see, such as 50ms: prompts get what is left of it. Measured at the start."""
+    ttft_target_s: float | None = None
+    """When a first token is due after its request's arrival, such as 500ms: orders the prompts that wait."""
+    profile: ProfileName | None = None
+    """Targets of requests that name no profile of their own: of a chat, of completion while typing, of speech, of
+    retrieval, or `batch`, which takes only what the others leave."""
+    priority_aging_s: float = 60.0
+    """A request that has waited so long counts as one priority earlier; 0 for never."""
     prefix_cache: bool = True
     """Reuse what was computed for requests that begin alike: a system prompt, the turns of a chat before."""
     threads: int | None = None

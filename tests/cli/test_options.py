@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from octavo.cli.options import engine_options, field_help, parse_size
+from octavo.cli.options import engine_options, field_help, flag_of, parse_size
 from octavo.config import EngineConfig
 
 RUNNER = CliRunner()
@@ -81,8 +81,7 @@ def test_every_field_but_the_folder_has_an_option_with_its_docstring_as_help() -
     for field in msgspec.structs.fields(EngineConfig):
         if field.name == "model_dir":
             continue
-        flag = "--" + field.name.removesuffix("_bytes").replace("_", "-")
-        assert flag in shown
+        assert flag_of(field.name) in shown
         assert helps[field.name] in shown
 
 

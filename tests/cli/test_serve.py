@@ -203,6 +203,7 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
         "host": "127.0.0.1",
         "port": 8000,
         "api_keys": ("k",),
+        "key_profiles": {},
         "cache_per_key": True,
         "drain_timeout_s": 30.0,
     }

@@ -35,16 +35,21 @@ class Runner:
         self.folder = folder
         self.ids = ids
 
-    def engine(self, **changes: object) -> Engine:
+    def engine(self, budget_tokens: int = 0, **changes: object) -> Engine:
+        """`budget_tokens`: a step's, also less than settings allow."""
         settings = {"kv_dtype": "bf16", "num_blocks": 600, "max_model_len": 512, "threads": 2, **changes}
-        return build_engine(
+        engine = build_engine(
             msgspec.convert(
                 {"model_dir": str(self.folder), "backend": self.backend, **settings}, EngineConfig
             )
         )
+        if budget_tokens:
+            scheduler = engine._scheduler
+            scheduler.config = msgspec.structs.replace(scheduler.config, budget_tokens=budget_tokens)
+        return engine
 
-    def __call__(self, *adds: Add, **changes: object) -> tuple[Answers, Stats]:
-        engine = self.engine(**changes)
+    def __call__(self, *adds: Add, budget_tokens: int = 0, **changes: object) -> tuple[Answers, Stats]:
+        engine = self.engine(budget_tokens, **changes)
         try:
             return answers_of(engine, *adds), engine.stats()
         finally:
@@ -92,7 +97,7 @@ def test_in_a_batch_with_all_the_others(runner: Runner, adds: list[Add], alone: 
 
 @pytest.mark.parametrize("chunk", [1, 7, 32])
 def test_in_chunks(runner: Runner, adds: list[Add], alone: Answers, chunk: int) -> None:
-    assert runner(*adds, max_step_tokens=chunk, max_running=min(chunk, 22))[0] == alone
+    assert runner(*adds, budget_tokens=chunk, max_running=22)[0] == alone
 
 
 def test_preempted(runner: Runner, adds: list[Add], alone: Answers) -> None:

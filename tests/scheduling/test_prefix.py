@@ -129,7 +129,7 @@ def test_without_it_everything_is_computed() -> None:
     engine = make_engine(prefix_cache=False)
     outputs = run(engine, *(request(name, TEXT[:64], max_tokens=1) for name in "abc"))
     assert computed(engine) == 3 * 64 and not any(cached(outputs[name, 0]) for name in "abc")
-    assert not len(engine._scheduler.sharing.prefixes)
+    assert not len(engine._scheduler.places.sharing.prefixes)
 
 
 @settings(max_examples=80, deadline=None)

@@ -16,10 +16,12 @@ import typer
 
 from octavo.config import EngineConfig
 
-__all__ = ["engine_options", "field_help", "parse_port", "parse_size"]
+__all__ = ["engine_options", "field_help", "flag_of", "parse_duration", "parse_port", "parse_size"]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+_DURATIONS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 
 _ALIASES = {
     "max_running": ["--max-num-seqs"],
@@ -37,6 +39,14 @@ def parse_size(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not a size; write a number and a unit, such as 2GiB or 500MB.")
     units = _BINARY_UNITS if match[3] else _UNITS
     return int(float(match[1]) * units[match[2]])
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from `50ms`, `1.5s`, `2min` or a plain number of seconds. Raises typer.BadParameter."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s|min)?", text.strip().lower())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a time; write a number and a unit, such as 50ms or 1.5s.")
+    return float(match[1]) * _DURATIONS_S[match[2] or ""]
 
 
 def parse_port(value: str | int) -> int:
@@ -59,6 +69,11 @@ def field_help(settings: type[msgspec.Struct]) -> dict[str, str]:
     return texts
 
 
+def flag_of(field: str) -> str:
+    """The option for a field of EngineConfig: without its unit, which the value may have."""
+    return "--" + field.removesuffix("_bytes").removesuffix("_s").replace("_", "-")
+
+
 def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command` one option per EngineConfig field in place of its parameter `settings`.
 
@@ -71,17 +86,17 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     fields = [field for field in msgspec.structs.fields(EngineConfig) if field.name != "model_dir"]
     options = []
     for field in fields:
-        size = field.name.endswith("_bytes")
+        size, time = field.name.endswith("_bytes"), field.name.endswith("_s")
         default = f" [default: {field.default}]" if field.default is not None else ""
-        flag = "--" + field.name.removesuffix("_bytes").replace("_", "-")
+        flag = flag_of(field.name)
         if field.type is bool:
             flag = f"{flag}/--no-{flag.removeprefix('--')}"
         option = typer.Option(
             flag,
             *_ALIASES.get(field.name, []),
             help=helps[field.name] + default,
-            parser=parse_size if size else None,
-            metavar="SIZE" if size else None,
+            parser=parse_size if size else parse_duration if time else None,
+            metavar="SIZE" if size else "TIME" if time else None,
         )
         kind = hints[field.name] | None
         options.append(

@@ -6,13 +6,15 @@ import json
 import logging
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from octavo.cli.options import engine_options, parse_port
 from octavo.cli.pull import MODEL_HELP, fetch, with_backend
+from octavo.config import ProfileName
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
@@ -47,6 +49,13 @@ def serve(
             help="With several keys: each finds only what its own requests computed, or all find all."
         ),
     ] = "key",
+    key_profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NUMBER=PROFILE",
+            help="The profile of requests with the first, second … key that name none, such as 2=batch.",
+        ),
+    ] = None,
     served_model_name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help='What clients put into "model"; the default is MODEL as given.'),
@@ -68,6 +77,7 @@ def serve(
     ):  # set and empty: a key was meant, and typer takes it for none
         api_key = [""]
     check_keys(api_key or ())  # before a download
+    key_profiles = _key_profiles(key_profile or (), api_key or ())
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = with_backend(settings)
@@ -82,9 +92,28 @@ def serve(
         port=port,
         api_keys=tuple(api_key or ()),
         cache_per_key=cache_scope == "key",
+        key_profiles=key_profiles,
         drain_timeout_s=drain_timeout,
         on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),
     )
+
+
+def _key_profiles(given: Sequence[str], keys: Sequence[str]) -> dict[int, ProfileName]:
+    profiles: dict[int, ProfileName] = {}
+    for text in given:
+        number, _, name = text.partition("=")
+        if not number.isdecimal() or name not in get_args(ProfileName):
+            raise typer.BadParameter(
+                f"{text!r} is not a key's number and a profile, such as 2=batch; profiles are "
+                f"{', '.join(get_args(ProfileName))}.",
+                param_hint="--key-profile",
+            )
+        if not 1 <= int(number) <= len(keys):
+            raise typer.BadParameter(
+                f"{text!r} is for key {number}, and there are {len(keys)} keys.", param_hint="--key-profile"
+            )
+        profiles[int(number) - 1] = cast(ProfileName, name)
+    return profiles
 
 
 def _announce(address: str, info: EngineInfo, model: str, *, keyed: bool) -> None:

@@ -35,6 +35,7 @@ from octavo.engine.stream import Stream
 from octavo.engine.wire import FrameReader, WireError, frame
 from octavo.errors import EngineDied, InvalidParameter
 from octavo.sampling.params import SamplingParams
+from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
 
 __all__ = ["EngineClient", "Observer"]
@@ -247,12 +248,16 @@ class EngineClient:
         return self.generate_all([(request_id, prompt, params)])
 
     def generate_all(
-        self, requests: Sequence[tuple[str, Sequence[int], SamplingParams]], *, cache_salt: str = ""
+        self,
+        requests: Sequence[tuple[str, Sequence[int], SamplingParams]],
+        *,
+        cache_salt: str = "",
+        service: Service = ORDINARY,
     ) -> Stream:
         """Start every (request id, prompt token ids, parameters); one stream gives the outputs of all.
 
-        Requests with different salts share nothing in the prefix cache. Ids are new. Raises InvalidParameter,
-        CapacityError or EngineDied, and then none has started.
+        Requests with different salts share nothing in the prefix cache; `service`: for whom they are. Ids are new.
+        Raises InvalidParameter, CapacityError or EngineDied, and then none has started.
         """
         if self._dead is not None or self._closing:
             raise EngineDied(self._dead or "The engine is being closed.")
@@ -265,7 +270,7 @@ class EngineClient:
         )
         now, tick = time.time(), time.monotonic()
         for request_id, prompt, params in requests:
-            record = Record(request_id, tuple(prompt), params, now, cache_salt)
+            record = Record(request_id, tuple(prompt), params, now, cache_salt, service)
             self._open[request_id] = _Open(record, stream, tick)
             self._send(record.message())
         return stream

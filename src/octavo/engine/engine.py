@@ -83,8 +83,8 @@ class Engine:
         return Stats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
-            blocks_total=sum(pool.total for pool in scheduler.pools),
-            blocks_used=sum(pool.used for pool in scheduler.pools),
+            blocks_total=sum(pool.total for pool in scheduler.places.pools),
+            blocks_used=sum(pool.used for pool in scheduler.places.pools),
             steps=counters.steps,
             step_duration_s=self._duration_s,
             step_tokens=self._tokens,

@@ -12,6 +12,7 @@ import msgspec
 
 from octavo.engine.messages import Add
 from octavo.sampling.params import SamplingParams
+from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.scheduling.outputs import SequenceOutput
 
 __all__ = ["Record", "with_seed"]
@@ -32,12 +33,14 @@ class Record:
         params: SamplingParams,
         arrival_s: float,
         cache_salt: str = "",
+        service: Service = ORDINARY,
     ) -> None:
         self.request_id = request_id
         self.prompt = prompt
         self.params = with_seed(params)
         self.arrival_s = arrival_s
         self.cache_salt = cache_salt
+        self.service = service
         self._outputs: list[list[int]] = [[] for _ in range(params.n)]
         self._finished: set[int] = set()
         self._prompt_scored = False
@@ -74,4 +77,5 @@ class Record:
             outputs=tuple(map(tuple, self._outputs)) if started else (),
             finished=tuple(sorted(self._finished)),
             cache_salt=self.cache_salt,
+            service=self.service,
         )

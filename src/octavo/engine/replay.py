@@ -12,7 +12,6 @@ import msgspec
 from octavo.backends.base import Plan
 from octavo.engine.steplog import Committed, Cut, Head, Scheduled, read_log
 from octavo.errors import ModelError
-from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.scheduler import Scheduler
 
 __all__ = ["RunReport", "replay"]
@@ -103,11 +102,8 @@ def _replay_run(path: str | Path, head: Head, events: Iterable[_Event]) -> RunRe
 
 
 def _scheduler(path: str | Path, head: Head) -> Scheduler:
-    policy = POLICIES.get(head.policy)
-    if policy is None:
-        raise ModelError(f"{path} was written under the policy {head.policy!r}, which is unknown here.")
     try:
-        return Scheduler(head.config, head.vocabulary(), policy)
+        return Scheduler(head.config, head.vocabulary())
     except Exception as error:
         raise ModelError(
             f"{path} has a damaged head ({error!r:.200}); is it a step log of this version?"

@@ -28,7 +28,7 @@ __all__ = ["Committed", "Cut", "Head", "Scheduled", "StepLog", "read_log"]
 
 _log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 _MAX_LINE_BYTES = 256 << 20
 """Of an event; a step that opens 64 sequences of 128,000 tokens has a fifth of that."""
 
@@ -37,7 +37,6 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
     """How to build the scheduler that wrote the log."""
 
     format: int
-    policy: str
     config: SchedulerConfig
     pieces: bytes
     """zlib over msgpack of the vocabulary's (pieces, special ids)."""
@@ -81,13 +80,11 @@ class StepLog:
     cannot be written. A disk that is full later ends the log with a warning, not the engine.
     """
 
-    def __init__(
-        self, path: str | Path, policy: str, config: SchedulerConfig, vocabulary: Vocabulary
-    ) -> None:
+    def __init__(self, path: str | Path, config: SchedulerConfig, vocabulary: Vocabulary) -> None:
         self._path = Path(path)
         self._encoder = msgspec.json.Encoder()
         pieces = msgspec.msgpack.encode((vocabulary.pieces, sorted(vocabulary.special)))
-        head = self._encoder.encode(Head(FORMAT, policy, config, zlib.compress(pieces)))
+        head = self._encoder.encode(Head(FORMAT, config, zlib.compress(pieces)))
         self._file: BinaryIO | None = _opened(self._path)
         try:
             end = _end_of_log(self._path, self._file)

@@ -67,6 +67,32 @@ class BlockPool:
                 self.on_reuse(self._names.pop(block))
         return blocks
 
+    def first_fit(self, count: int) -> int | None:
+        """The first of `count` free blocks side by side, the lowest there are; None without such a hole. O(total)."""
+        if count > self.free:
+            return None
+        run = 0
+        for block, references in enumerate(self._references):
+            run = 0 if references else run + 1
+            if run == count:
+                return block - count + 1
+        return None
+
+    @property
+    def longest_hole(self) -> int:
+        """The most free blocks that are side by side. O(total)."""
+        longest = run = 0
+        for references in self._references:
+            run = 0 if references else run + 1
+            longest = max(longest, run)
+        return longest
+
+    def allocate_these(self, blocks: Sequence[int]) -> None:
+        """Take these free blocks, which have no names, with one reference each."""
+        for block in blocks:
+            del self._free[block]
+            self._references[block] = 1
+
     def name(self, block: int, name: bytes) -> bool:
         """Give what is in a used block a name; False, and nothing, if it has one."""
         if not self._references[block]:

@@ -100,6 +100,10 @@ def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | Non
     for name, value in (("max_running", config.max_running), ("max_step_tokens", config.max_step_tokens)):
         if value < 1:
             raise SettingsError(f"{name} is {value}; it must be at least 1.")
+    if config.max_step_tokens < size:
+        raise SettingsError(
+            f"max_step_tokens is {config.max_step_tokens}, less than one block of {size} tokens; give at least that."
+        )
     if config.max_step_tokens < config.max_running:
         raise SettingsError(
             f"max_step_tokens is {config.max_step_tokens}, less than max_running {config.max_running}: a step could "

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
 from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
 
@@ -18,6 +19,7 @@ __all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "Message", "Stream
 
 MAX_PROMPTS = 1024
 """Prompts in one request."""
+MAX_PRIORITY = 1_000_000
 
 _NO: tuple[Any, ...] = (None, False)
 _EMPTY: tuple[Any, ...] = (None, [], {}, "")
@@ -55,7 +57,6 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "modalities": (None, ["text"]),
     "n_predict": (None,),
     "prediction": _EMPTY,
-    "priority": (None, 0),
     "prompt": _EMPTY,
     "prompt_embeds": _EMPTY,
     "prompt_logprobs": (None,),
@@ -88,7 +89,7 @@ _INSTEAD = {
 }
 
 # Known, and nothing follows from them here: who asks, and hints for caches and tools that are not there.
-_INERT = frozenset({"metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "user"})
+_INERT = frozenset({"metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier"})
 
 _PROMPT_SCHEMA = {
     "oneOf": [
@@ -135,6 +136,12 @@ class _Request(msgspec.Struct, kw_only=True):
     skip_special_tokens: bool | None = None
     cache_salt: str | None = None
     """Requests with different salts share nothing in the prefix cache."""
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    """A lower number runs earlier; 0 is usual."""
+    user: str | None = None
+    """Who asks, of those that share an API key: each gets an equal part of the key's share."""
+    profile: ProfileName | None = None
+    """The kind of use, which says what is to be fast; the server's own, if it is not given."""
 
     @property
     def include_usage(self) -> bool:

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import msgspec
 
+from octavo.config import ProfileName
 from octavo.sampling.params import SamplingParams
 
-__all__ = ["Abort", "Add", "Inputs"]
+__all__ = ["ORDINARY", "Abort", "Add", "Inputs", "Service"]
+
+
+class Service(msgspec.Struct, frozen=True, array_like=True):
+    """For whom a request is, and how soon; nothing of it changes the answer."""
+
+    priority: int = 0
+    """A lower number runs earlier."""
+    tenant: str = ""
+    """Tenants (API keys) with work waiting get equal shares."""
+    user: str = ""
+    """Of a tenant: its users divide its share, and add none."""
+    profile: ProfileName | None = None
+    """The targets it is to meet; None: the server's own."""
+
+
+ORDINARY = Service()
 
 
 class Add(msgspec.Struct, frozen=True, tag="add", array_like=True):
@@ -26,6 +43,7 @@ class Add(msgspec.Struct, frozen=True, tag="add", array_like=True):
     """Children that had finished before the restart; they are not run again."""
     cache_salt: str = ""
     """Requests with different salts share no computed blocks."""
+    service: Service = ORDINARY
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", array_like=True):

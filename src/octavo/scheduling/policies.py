@@ -1,41 +1,43 @@
-"""In which order the running sequences are offered tokens, and how many. Data plus a few lines each.
-
-Knows sequences' gaps, not memory.
-"""
+"""What a step is filled with, and from whom that rule is. Data; the scheduler obeys. Knows no sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Literal, get_args
 
-from octavo.scheduling.sequence import Sequence
+import msgspec
 
-__all__ = ["POLICIES", "Policy", "StallFree"]
+from octavo.config import PolicyName
 
-
-class Policy(Protocol):
-    """How a step's budget is offered."""
-
-    name: str
-
-    def offers(self, running: Iterable[Sequence]) -> Iterator[Sequence]:
-        """The running sequences (given in the one order), in the order in which they are offered the budget."""
+__all__ = ["POLICIES", "Policy"]
 
 
-class StallFree:
-    """Decodes first, then prompt chunks into what is left (Sarathi-Serve, Agrawal et al. 2024, arXiv:2403.02310)."""
+class Policy(msgspec.Struct, frozen=True):
+    """How prompts and decodes share a step."""
 
-    name = "stall-free"
+    name: PolicyName
+    first: Literal["decodes", "prompts"]
+    """Who is offered the budget first."""
+    mixed: bool
+    """Whether both may be in one step."""
+    chunked: bool
+    """Whether a prompt may be computed in parts: its sequence waits for no empty step, and makes none long."""
+    batched: bool = False
+    """Whether all wait until all that run have ended, and those that end first keep slot and memory until then."""
 
-    def offers(self, running: Iterable[Sequence]) -> Iterator[Sequence]:
-        chunks = []
-        for sequence in running:
-            if sequence.gap == 1:
-                yield sequence
-            else:
-                chunks.append(sequence)
-        yield from chunks
 
-
-POLICIES: dict[str, Policy] = {policy.name: policy for policy in (StallFree(),)}
+POLICIES: dict[PolicyName, Policy] = {
+    policy.name: policy
+    for policy in (
+        # NVIDIA's FasterTransformer behind a batching server.
+        Policy("static", first="prompts", mixed=False, chunked=False, batched=True),
+        # Orca, Yu et al. 2022 (OSDI): scheduling by iteration.
+        Policy("continuous", first="decodes", mixed=True, chunked=False),
+        # vLLM before chunked prefill, Kwon et al. 2023, arXiv:2309.06180.
+        Policy("prefill-first", first="prompts", mixed=False, chunked=False),
+        # Sarathi-Serve, Agrawal et al. 2024, arXiv:2403.02310.
+        Policy("stall-free", first="decodes", mixed=True, chunked=True),
+    )
+}
 """By name."""
+
+assert set(POLICIES) == set(get_args(PolicyName))

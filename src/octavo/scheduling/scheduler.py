@@ -8,100 +8,64 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence as Items
-from itertools import count
-from typing import NamedTuple
+from heapq import merge
+from itertools import count, takewhile
 
-import msgspec
-
-from octavo.backends.base import BlockCopy, Limits, Plan, PlanRow, SampleRow, Samples, SlotOpen, TokenSample
+from octavo.backends.base import Plan, Samples, TokenSample
 from octavo.errors import ClientError
-from octavo.memory.pool import BlockPool
-from octavo.memory.table import BlockTable, Growth
-from octavo.scheduling.admission import Capacity
+from octavo.memory.allocation import Allocation
+from octavo.scheduling.budget import StepBudget
+from octavo.scheduling.ends import End, end_after, output_of
 from octavo.scheduling.inputs import Abort, Add, Inputs
-from octavo.scheduling.outputs import FinishReason, SequenceOutput
-from octavo.scheduling.policies import Policy, StallFree
+from octavo.scheduling.order import Order, Waiting
+from octavo.scheduling.outputs import SequenceOutput
+from octavo.scheduling.places import Places, siblings_of
+from octavo.scheduling.policies import POLICIES
+from octavo.scheduling.profiles import PROFILES
 from octavo.scheduling.sequence import Request, Sequence
-from octavo.scheduling.sharing import Sharing
+from octavo.scheduling.settings import Counters, SchedulerConfig
+from octavo.scheduling.writer import Advance, Flight, Writer
 from octavo.text.vocabulary import Vocabulary
+from octavo.timing.step_time import StepTime
 
 __all__ = ["Counters", "Scheduler", "SchedulerConfig"]
 
-
-class SchedulerConfig(msgspec.Struct, frozen=True):
-    """What a scheduler must know of model and memory; it goes into the head of the step log."""
-
-    limits: Limits
-    kv_groups: int
-    end_ids: tuple[int, ...]
-    """Tokens that end any sequence (the model's)."""
-    prefix_cache: bool = True
-    """Whether computed blocks are found again by sequences that begin alike."""
-
-    def capacity(self, vocab_size: int) -> Capacity:
-        limits = self.limits
-        return Capacity(
-            vocab_size=vocab_size,
-            max_model_len=limits.max_model_len,
-            max_running=limits.max_slots,
-            kv_tokens=limits.num_blocks * limits.block_size,
-        )
-
-
-class Counters(msgspec.Struct):
-    """Totals since the start."""
-
-    steps: int = 0
-    preemptions: int = 0
-    prompt_tokens: int = 0
-    """Of every request taken, once each."""
-    generation_tokens: int = 0
-    prefix_queried_tokens: int = 0
-    """Of the prompts that were looked up, each sequence's once."""
-    prefix_hit_tokens: int = 0
-    """Of those, the tokens that had been computed."""
-
-
-class _Advance(NamedTuple):
-    """A decision of the step in the making: a sequence computes `tokens` tokens, in tables grown to hold them."""
-
-    tokens: int
-    growths: tuple[Growth | None, ...]
-
-
-class _Flight(NamedTuple):
-    """What a plan's samples mean: whose each one is and at which position its token stands; who ends with it."""
-
-    owners: list[tuple[Sequence, int]]
-    ends: list[Sequence]
-    computed: list[tuple[Sequence, tuple[BlockTable, ...], int]]
-    """What the plan has computed when it is done: a sequence's tokens up to a place, in the tables that it had."""
+_ONE = Advance(1, ())
+"""Of a sequence that decodes into a block that it has."""
 
 
 class Scheduler:
     """Owns every sequence, its blocks and its slot, from `Add` to the finishing output."""
 
-    def __init__(self, config: SchedulerConfig, vocabulary: Vocabulary, policy: Policy | None = None) -> None:
+    def __init__(self, config: SchedulerConfig, vocabulary: Vocabulary) -> None:
         self.config = config
         self.limits = limits = config.limits
         self.vocabulary = vocabulary
-        self.policy = policy or StallFree()
+        self.policy = POLICIES[config.policy]
         self.capacity = config.capacity(vocabulary.size)
-        self.pools = tuple(BlockPool(limits.num_blocks) for _ in range(config.kv_groups))
-        self.sharing = Sharing(self.pools, limits.block_size, enabled=config.prefix_cache)
+        allocation = Allocation(config.allocator, limits.block_size, limits.max_model_len)
+        self.places = Places(limits, config.kv_groups, allocation, prefix_cache=config.prefix_cache)
+        self.order = Order(config.aging_s)
+        self.step_time = StepTime(config.measured)
         self.counters = Counters()
         self.running: list[Sequence] = []
         """Sequences that hold a slot and a table, in the one order."""
-        self.waiting: list[Sequence] = []
-        """Sequences that hold neither, in the one order."""
+        self.waiting = Waiting(self.order)
+        """Sequences that hold neither."""
+        self.kept: list[Sequence] = []
+        """Sequences that ended and keep slot and table until their batch has ended (policy `static`)."""
         self._requests: dict[str, Request] = {}
         self._end_ids = frozenset(config.end_ids)
-        self._slots = list(range(limits.max_slots - 1, -1, -1))
-        self._flights: dict[int, _Flight] = {}
-        self._awaited: dict[Sequence, int] = {}
-        """Who waits for a token of the last plan, and for which of its samples."""
+        self._writer = Writer(limits.block_size, self._fork)
+        self._flights: dict[int, Flight] = {}
+        self._timed: Flight | None = None
+        """Of the step whose duration comes with the next inputs."""
         self._numbers = count()
         self._outbox: list[SequenceOutput] = []
+        self._sorted = True
+        """`running` is in the order that it keeps while requests differ only in their arrival."""
+        self._closed = False
+        """Nobody more is admitted in this step."""
 
     # ---- what the engine calls
 
@@ -112,28 +76,41 @@ class Scheduler:
 
     def schedule(self, inputs: Inputs) -> Plan:
         """Take the messages in and decide one step. The plan has no rows when there is nothing to compute."""
+        self.order.now_s = inputs.now_s
+        if self._timed is not None:
+            self.step_time.observe(self._timed.load, inputs.last_duration_s)
         for message in inputs.messages:
             if isinstance(message, Add):
                 self._add(message)
             else:
                 self._abort(message)
-        return self._write(self._decide())
+        advances, budget = self._decide()
+        if not self.order.plain:
+            for sequence, advance in advances.items():
+                self.order.charge(sequence.request, advance.tokens)
+        plan, self._timed = self._writer.write(self.counters.steps, advances, budget.load)
+        if plan.rows:
+            self._flights[plan.step] = self._timed
+            self.counters.steps += 1
+            self.counters.idle_slot_steps += len(self.kept)
+        return plan
 
     def commit(self, plan: Plan, samples: Samples) -> None:
         """Take in what the oldest plan in flight chose: append, stop, finish, free."""
         flight = self._flights.pop(plan.step)
         for sequence, tables, end in flight.computed:
             if sequence.tables is tables:
-                self.sharing.store(sequence, end)
+                self.places.sharing.store(sequence, end)
         for (sequence, position), sample in zip(flight.owners, samples, strict=True):
             if position < sequence.prompt_tokens:
                 sequence.request.prompt_samples[position] = sample
-                continue
-            if not sequence.finished:
+            elif not sequence.finished:
                 self._append(sequence, sample)
         for sequence in flight.ends:
             if not sequence.finished:
-                self._finish(sequence, "length")
+                self._finish(sequence, End("length"))
+        if self.kept and not self.running:
+            self._end_batch()
 
     def take_outputs(self) -> tuple[SequenceOutput, ...]:
         """Everything to be told since the last call."""
@@ -143,15 +120,12 @@ class Scheduler:
     def check(self) -> None:
         """Prove that no block and no slot leaked. Raises AssertionError."""
         everyone = [s for request in self._requests.values() for s in request.sequences]
-        for group, pool in enumerate(self.pools):
-            pool.check(s.tables[group].blocks for s in everyone if s.tables)
-        held = [s.slot for s in everyone if s.slot is not None]
-        assert sorted([*held, *self._slots]) == list(range(self.limits.max_slots)), "a slot leaked"
+        self.places.check([*everyone, *self.kept], self.running)
         unforked = [s for request in self._requests.values() for s in request.unforked]
         assert {*self.running, *self.waiting, *unforked} == set(everyone), "a sequence is nowhere"
         assert len(self.running) + len(self.waiting) + len(unforked) == len(everyone), "a sequence is twice"
         assert all(s.tables for s in self.running) and not any(s.tables for s in self.waiting)
-        self.sharing.check(self.running)
+        self.order.check(len(self._requests))
 
     # ---- messages
 
@@ -163,7 +137,8 @@ class Scheduler:
         except ClientError as error:
             self._outbox.append(SequenceOutput(add.request_id, 0, finish_reason="error", error=str(error)))
             return
-        request = Request(add, next(self._numbers), self._end_ids, self.limits.max_model_len)
+        targets = PROFILES[add.service.profile] if add.service.profile else self.config.targets
+        request = Request(add, next(self._numbers), self._end_ids, self.limits.max_model_len, targets)
         self.counters.prompt_tokens += len(add.prompt)
         delivered = add.outputs or ((),) * add.params.n
         for child, outputs in enumerate(delivered):
@@ -175,295 +150,208 @@ class Scheduler:
                 sequence.stop.feed(self._piece(sequence, token), armed=False)
         begun = [s for s in request.sequences if s.output_tokens]
         fresh = [s for s in request.sequences if not s.output_tokens]
-        request.unforked = fresh[1:]
+        if self.places.allocation.paged:
+            request.unforked = fresh[1:]
         request.scores_prompt = request.scores_prompt and not any(delivered)
-        for sequence in [*begun, *fresh[:1]]:
-            insort(self.waiting, sequence, key=_order)
-        if request.sequences:
-            self._requests[request.id] = request
+        if not request.sequences:
+            return
+        self._requests[request.id] = request
+        self.order.enter(request)
+        for sequence in [*begun, *fresh]:
+            if sequence not in request.unforked:
+                self.waiting.add(sequence)
 
     def _abort(self, abort: Abort) -> None:
         request = self._requests.get(abort.request_id)
         for sequence in list(request.sequences) if request is not None else ():
-            self._finish(sequence, "abort")
+            self._finish(sequence, End("abort"))
 
     # ---- deciding: who computes how much, and where it is stored
 
-    def _decide(self) -> dict[Sequence, _Advance]:
-        advances: dict[Sequence, _Advance] = {}
-        preemptions = self.counters.preemptions
-        left = self.limits.max_step_tokens
-        for sequence in list(self.policy.offers(self.running)):
-            wanted = min(sequence.gap, left)
-            if wanted and sequence.slot is not None and (not sequence.pending or sequence in self._awaited):
-                left += self._make_room(sequence, wanted, advances)
-                if sequence.slot is not None:
-                    advances[sequence] = self._grow(sequence, wanted)
-                    left -= wanted
-        # Memory that was just taken from a sequence is not for a new one.
-        if self.counters.preemptions == preemptions:
-            for sequence in list(self.waiting):
-                if not left:
-                    break
-                names = self.sharing.found(sequence)
-                if names is None:
-                    continue
-                if not self._admit(sequence, names):
-                    break
-                self.waiting.remove(sequence)
-                wanted = min(sequence.gap, left)
-                advances[sequence] = self._grow(sequence, wanted)
-                left -= wanted
-        return advances
+    def _decide(self) -> tuple[dict[Sequence, Advance], StepBudget]:
+        advances: dict[Sequence, Advance] = {}
+        tokens = self.config.budget_tokens or self.limits.max_step_tokens
+        budget = StepBudget(tokens, self.limits.max_step_tokens, self.policy, self.step_time)
+        if not (self.order.plain and self._sorted):
+            self.running.sort(key=self.order.rank)
+            self._sorted = self.order.plain
+        self._closed = self.policy.batched and bool(self.running)
+        for slack_only in (False, True):
+            decodes: list[Sequence] = []
+            prompts: list[Sequence] = []
+            for sequence in self.running:
+                if (gap := sequence.gap) and sequence.slack_only is slack_only:
+                    (decodes if gap == 1 else prompts).append(sequence)
+            if self.policy.first == "decodes":
+                self._offer_decodes(decodes, advances, budget)
+            if self.policy.mixed or not advances:
+                self._offer_prompts(prompts, slack_only, advances, budget)
+            if self.policy.first == "prompts" and not advances:
+                self._offer_decodes(decodes, advances, budget)
+        return advances, budget
 
-    def _make_room(self, sequence: Sequence, wanted: int, advances: dict[Sequence, _Advance]) -> int:
-        """Preempt from the other end of the order until `sequence` can grow, or was itself the victim.
+    def _offer_decodes(
+        self, decodes: Items[Sequence], advances: dict[Sequence, Advance], budget: StepBudget
+    ) -> None:
+        for sequence in decodes:
+            plain = len(sequence.tokens) == sequence.total and not sequence.slack_only
+            if plain and sequence.computed < sequence.writable and sequence.slot is not None and budget.left:
+                advances[sequence] = _ONE
+                budget.take(sequence, 1)
+            else:
+                self._offer(sequence, advances, budget)
 
-        Returns the tokens that are back in the budget because a victim had been given them.
-        """
-        returned = 0
-        start, end = sequence.computed, sequence.computed + wanted
-        while any(table.lacks(start, end) for table in sequence.tables):
+    def _offer_prompts(
+        self,
+        begun: Items[Sequence],
+        slack_only: bool,
+        advances: dict[Sequence, Advance],
+        budget: StepBudget,
+    ) -> None:
+        """Those that run and those that wait, in the one order."""
+        waiting = takewhile(lambda _: not self._closed, self.waiting.ranked(slack_only))
+        passed = 0
+        for sequence in merge(begun, waiting, key=self.order.rank):
+            if sequence.slot is not None:
+                self._offer(sequence, advances, budget)
+                continue
+            if self._closed:
+                continue
+            names = self.places.sharing.found(sequence)
+            if names is None and passed < self.limits.max_slots:
+                passed += 1
+            elif (
+                names is not None
+                and (self.policy.batched or budget.room(sequence))
+                and self._admit(sequence, names, advances, budget)
+            ):
+                self._offer(sequence, advances, budget)
+            else:
+                self._closed = True
+
+    def _offer(self, sequence: Sequence, advances: dict[Sequence, Advance], budget: StepBudget) -> None:
+        """A running sequence takes what it can of the budget. It may be preempted for lack of memory."""
+        wanted = budget.room(sequence)
+        if not wanted or sequence.slot is None or not self._writer.may_advance(sequence):
+            return
+        while (growths := self.places.grow(sequence, sequence.computed + wanted)) is None:
+            if self.kept and self.running == [sequence]:
+                self._end_batch()
+                continue
             victim = self.running[-1]
-            advance = advances.pop(victim, None)
-            returned += advance.tokens if advance is not None else 0
-            self._release(victim)
-            insort(self.waiting, victim, key=_order)
-            self.counters.preemptions += 1
-        return returned
+            self._preempt(victim, advances, budget)
+            self._closed = True  # what was just taken from a sequence is not for a new one
+            if victim is sequence:
+                return
+        advances[sequence] = Advance(wanted, growths)
+        budget.take(sequence, wanted)
 
-    def _grow(self, sequence: Sequence, wanted: int) -> _Advance:
-        start, end = sequence.computed, sequence.computed + wanted
-        return _Advance(wanted, tuple([table.grow(start, end) for table in sequence.tables]))
-
-    def _admit(self, sequence: Sequence, names: Items[bytes]) -> bool:
-        """Give a waiting sequence (and its unforked siblings) slots, and tables that begin with the blocks of `names`,
-        if it can run now."""
-        siblings = sequence.request.unforked if not sequence.output_tokens else []
-        if sequence.pending or len(self._slots) <= len(siblings):
+    def _admit(
+        self,
+        sequence: Sequence,
+        names: Items[bytes],
+        advances: dict[Sequence, Advance],
+        budget: StepBudget,
+    ) -> bool:
+        """Let a waiting sequence run, beginning with the blocks of `names`, if there is room or can be made."""
+        if sequence.pending:
             return False
-        prefixes = self.sharing.prefixes
-        for group, pool in enumerate(self.pools):
-            promised = sum(s.tables[group].needed(s.computed, max(s.total, s.computed)) for s in self.running)
-            spare = pool.total // 100 if self.running else 0
-            wanted = self._blocks(sequence.total) - len(names) + prefixes.idle_of(group, names)
-            if wanted + promised + spare > pool.free:
+        if not self.places.fits(sequence, names, self.running):
+            victims = self._outranked(sequence, names)
+            if not victims:
                 return False
-        for taker in (sequence, *siblings):
-            taker.slot = self._slots.pop()
-        sequence.tables = tuple(
-            BlockTable(pool, self.limits.block_size, prefixes.take(group, names))
-            for group, pool in enumerate(self.pools)
-        )
+            for victim in victims:
+                self._preempt(victim, advances, budget)
+            found = self.places.sharing.found(sequence)
+            if found is None or not self.places.fits(sequence, found, self.running):
+                return False
+            names = found
+        self.waiting.remove(sequence)
         fresh = not sequence.begun
-        self.sharing.begin(sequence, len(names))
+        self.places.give(sequence, names)
         if fresh and self.config.prefix_cache:
             self.counters.prefix_queried_tokens += sequence.prompt_tokens
             self.counters.prefix_hit_tokens += sequence.cached_tokens
-        insort(self.running, sequence, key=_order)
+        insort(self.running, sequence, key=self.order.rank)
         return True
 
-    def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.limits.block_size)
+    def _outranked(self, sequence: Sequence, names: Items[bytes]) -> list[Sequence]:
+        """Who must give way so that a waiting sequence can run: none, unless that can be enough."""
+        lacking = max(self.places.lacking(sequence, names, self.running))
+        slots = len(siblings_of(sequence)) + 1 - self.places.free_slots
+        victims: list[Sequence] = []
+        for victim in reversed(self.running):
+            if slots <= 0 and lacking <= 0:
+                break
+            if not self.order.outranks(sequence, victim, self.running, len(victims), self.limits.max_slots):
+                break
+            victims.append(victim)
+            slots -= 1
+            lacking -= min(len(table.blocks) for table in victim.tables)
+        return victims if slots <= 0 and lacking <= 0 else []
 
-    # ---- writing the decisions down
+    def _preempt(self, victim: Sequence, advances: dict[Sequence, Advance], budget: StepBudget) -> None:
+        """Back to those that wait; what it was given in this step is free again."""
+        advance = advances.pop(victim, None)
+        if advance is not None:
+            budget.give_back(victim, advance.tokens)
+        self._release(victim)
+        victim.preempted += 1
+        self.waiting.add(victim)
+        self.counters.preemptions += 1
 
-    def _write(self, advances: dict[Sequence, _Advance]) -> Plan:
-        opens: list[SlotOpen] = []
-        copies: list[BlockCopy] = []
-        rows: list[PlanRow] = []
-        samples: list[SampleRow] = []
-        flight = _Flight([], [], [])
-        awaited: dict[Sequence, int] = {}
-
-        def choose(sequence: Sequence, offset: int) -> None:
-            if not sequence.request.max_output:
-                flight.ends.append(sequence)
-                return
-            awaited[sequence] = len(samples)
-            flight.owners.append((sequence, sequence.total))
-            assert sequence.slot is not None
-            samples.append(SampleRow(len(rows) - 1, offset, sequence.slot))
-            sequence.total += 1
-
-        for sequence, advance in advances.items():
-            rows.append(self._row(sequence, advance, opens, copies))
-            end = sequence.computed = sequence.computed + advance.tokens
-            flight.computed.append((sequence, sequence.tables, end))
-            if sequence.request.scores_prompt:
-                self._score(sequence, end - advance.tokens, len(rows) - 1, samples, flight)
-            if end < sequence.total:
-                continue
-            forks = self._fork(sequence, opens) if end == sequence.prompt_tokens else []
-            for chooser in (sequence, *forks):
-                choose(chooser, advance.tokens - 1)
-        self._awaited = awaited
-        plan = Plan(self.counters.steps, tuple(opens), tuple(copies), tuple(rows), tuple(samples))
-        if rows:
-            self._flights[plan.step] = flight
-            self.counters.steps += 1
-        return plan
-
-    def _row(
-        self, sequence: Sequence, advance: _Advance, opens: list[SlotOpen], copies: list[BlockCopy]
-    ) -> PlanRow:
-        """The row of one sequence; opens its slot first if the backend has not heard of it."""
-        assert sequence.slot is not None
-        end = sequence.computed + advance.tokens
-        if not sequence.told:
-            opens.append(self._open(sequence))
-            return PlanRow(sequence.slot, sequence.computed, advance.tokens)
-        tokens = tuple(sequence.tokens[sequence.told : end])
-        if sequence.told + len(tokens) < end:
-            tokens += (-self._awaited[sequence] - 1,)
-        sequence.told = end if tokens else sequence.told
-        if not any(advance.growths):
-            return PlanRow(sequence.slot, sequence.computed, advance.tokens, tokens)
-        for group, growth in enumerate(advance.growths):
-            if growth is not None and growth.copy is not None:
-                copies.append(BlockCopy(group, *growth.copy))
-        return PlanRow(
-            sequence.slot,
-            sequence.computed,
-            advance.tokens,
-            tokens,
-            tuple(growth.at if growth is not None else 0 for growth in advance.growths),
-            tuple(growth.blocks if growth is not None else () for growth in advance.growths),
-        )
-
-    def _open(self, sequence: Sequence) -> SlotOpen:
-        assert sequence.slot is not None
-        sequence.told = len(sequence.tokens)
-        tables = tuple(tuple(table.blocks) for table in sequence.tables)
-        return SlotOpen(sequence.slot, tuple(sequence.tokens), tables, sequence.request.rule(sequence.child))
-
-    def _score(
-        self, sequence: Sequence, start: int, row: int, samples: list[SampleRow], flight: _Flight
-    ) -> None:
-        """Ask for the log-probability of each prompt token that the tokens start … computed − 1 predict."""
-        request = sequence.request
-        assert sequence.slot is not None
-        for position in range(start + 1, min(sequence.computed, sequence.prompt_tokens - 1) + 1):
-            top = request.params.prompt_logprobs or 0
-            samples.append(
-                SampleRow(row, position - 1 - start, sequence.slot, sequence.tokens[position], top)
-            )
-            flight.owners.append((sequence, position))
-
-    def _fork(self, sequence: Sequence, opens: list[SlotOpen]) -> list[Sequence]:
+    def _fork(self, sequence: Sequence) -> Items[Sequence]:
         """The siblings that waited for this prompt share its blocks from now on."""
         children, sequence.request.unforked = sequence.request.unforked, []
         for child in children:
-            child.tables = tuple(table.fork() for table in sequence.tables)
-            child.computed = sequence.prompt_tokens
-            child.stored = sequence.prompt_tokens // self.limits.block_size * self.limits.block_size
-            child.begun = True
-            child.chain = sequence.chain.copy()
-            opens.append(self._open(child))
-            insort(self.running, child, key=_order)
+            self.places.fork(sequence, child)
+            insort(self.running, child, key=self.order.rank)
         return children
 
     # ---- ends
 
     def _append(self, sequence: Sequence, sample: TokenSample) -> None:
-        token = sample.token
-        request = sequence.request
-        params = request.params
-        if token < 0:
+        if sample.token < 0:
             message = "The model's output is not a number for this prompt; the model or its file is damaged."
-            self._finish(sequence, "error", error=message)
+            self._finish(sequence, End("error", error=message))
             return
-        sequence.tokens.append(token)
+        piece = self._piece(sequence, sample.token)
+        sequence.learn(sample.token, piece)
         self.counters.generation_tokens += 1
-        outputs = len(sequence.tokens) - sequence.prompt_tokens
-        armed = outputs >= params.min_tokens
-        piece = self._piece(sequence, token)
-        if armed and (token in request.end_ids or token in request.stop_ids):
-            reason = token if token in request.stop_ids else None
-            cut = 0 if params.include_stop_str_in_output else len(piece)
-            self._finish(sequence, "stop", sample, stop_reason=reason, cut_bytes=cut)
-            return
-        match = sequence.stop.feed(piece, armed=armed)
-        if match is not None:
-            cut = match.after + (0 if params.include_stop_str_in_output else match.length)
-            self._finish(sequence, "stop", sample, stop_reason=params.stop[match.which], cut_bytes=cut)
-        elif outputs >= request.max_output:
-            self._finish(sequence, "length", sample)
+        end = end_after(sequence, sample.token, piece)
+        if end is not None:
+            self._finish(sequence, end, sample)
         else:
-            self._tell(sequence, sample)
+            self._outbox.append(output_of(sequence, (sample,)))
 
-    def _tell(
-        self,
-        sequence: Sequence,
-        sample: TokenSample | None = None,
-        finish_reason: FinishReason | None = None,
-        stop_reason: int | str | None = None,
-        cut_bytes: int = 0,
-        error: str | None = None,
-    ) -> None:
+    def _finish(self, sequence: Sequence, end: End, sample: TokenSample | None = None) -> None:
+        self._outbox.append(output_of(sequence, () if sample is None else (sample,), end))
         request = sequence.request
-        prompt_samples: tuple[TokenSample | None, ...] = ()
-        if request.scores_prompt and finish_reason not in ("abort", "error"):
-            scored = request.prompt_samples
-            prompt_samples = (None, *(scored[position] for position in range(1, sequence.prompt_tokens)))
-            request.scores_prompt = False
-        self._outbox.append(
-            SequenceOutput(
-                request_id=request.id,
-                child=sequence.child,
-                samples=() if sample is None else (sample,),
-                held_bytes=0 if finish_reason else sequence.stop.held_bytes,
-                finish_reason=finish_reason,
-                stop_reason=stop_reason,
-                cut_bytes=cut_bytes,
-                prompt_samples=prompt_samples,
-                cached_tokens=sequence.cached_tokens,
-                error=error,
-            )
-        )
-
-    def _finish(
-        self,
-        sequence: Sequence,
-        finish_reason: FinishReason,
-        sample: TokenSample | None = None,
-        stop_reason: int | str | None = None,
-        cut_bytes: int = 0,
-        error: str | None = None,
-    ) -> None:
-        self._tell(sequence, sample, finish_reason, stop_reason, cut_bytes, error)
-        request = sequence.request
-        if sequence.tables:
+        if sequence.tables and self.policy.batched and end.reason != "abort":
+            self.running.remove(sequence)
+            self.places.sharing.leave(sequence)
+            self.kept.append(sequence)
+        elif sequence.tables:
             self._release(sequence)
         elif sequence in request.unforked:
             request.unforked.remove(sequence)
-            if sequence.slot is not None:
-                self._slots.append(sequence.slot)
-                sequence.slot = None
+            self.places.take_slot(sequence)
         else:
             self.waiting.remove(sequence)
         sequence.finished = True
         request.sequences.remove(sequence)
         if not request.sequences:
             del self._requests[request.id]
+            self.order.leave(request)
 
     def _release(self, sequence: Sequence) -> None:
-        """Take slot and blocks from a running sequence, and the slots kept for siblings it has not forked yet."""
         self.running.remove(sequence)
-        for table in sequence.tables:
-            table.release()
-        sequence.tables = ()
-        self.sharing.leave(sequence)
-        sequence.computed = sequence.told = 0
-        siblings = sequence.request.unforked if not sequence.output_tokens else []
-        for giver in (sequence, *siblings):
-            if giver.slot is not None:
-                self._slots.append(giver.slot)
-                giver.slot = None
+        self.places.take_back(sequence)
+
+    def _end_batch(self) -> None:
+        for sequence in self.kept:
+            self.places.take_back(sequence)
+        self.kept.clear()
 
     def _piece(self, sequence: Sequence, token: int) -> bytes:
         return self.vocabulary.bytes_of(token, sequence.request.params.skip_special_tokens)
-
-
-def _order(sequence: Sequence) -> tuple[int, int]:
-    return sequence.order

@@ -7,30 +7,45 @@ from octavo.memory.prefix import Chain
 from octavo.memory.table import BlockTable
 from octavo.sampling.stops import StopAutomaton, StopMatcher
 from octavo.scheduling.inputs import Add
+from octavo.scheduling.profiles import Targets
 
 __all__ = ["Request", "Sequence"]
 
 _SEED_MODULUS = 1 << 64
+PATIENCE_S = 10.0
+"""What a request without a target is taken to wait for its first token, beside those that have one."""
+_SENTENCE_ENDS = frozenset(b".!?\n")
 
 
 class Request:
     """What a client asked for, compiled once: shared by its sequences."""
 
-    def __init__(self, add: Add, number: int, end_ids: frozenset[int], max_model_len: int) -> None:
+    def __init__(
+        self, add: Add, number: int, end_ids: frozenset[int], max_model_len: int, targets: Targets
+    ) -> None:
         self.add = add
         self.id = add.request_id
         self.number = number
         """Order of arrival."""
+        self.targets = targets
+        self.tenant = (add.service.tenant, add.service.user)
+        self.deadline_s = add.arrival_s + (PATIENCE_S if targets.ttft_s is None else targets.ttft_s)
+        """When its first token is due, Unix time."""
         self.params = params = add.params
         self.stops = StopAutomaton([stop.encode() for stop in params.stop])
         self.stop_ids = frozenset(params.stop_token_ids)
         self.end_ids = frozenset() if params.ignore_eos else end_ids
         room = max_model_len - len(add.prompt)
         self.max_output = room if params.max_tokens is None else min(room, params.max_tokens)
+        self.between_s = tuple(
+            targets.between_s(self.max_output, in_first_sentence=first) for first in (False, True)
+        )
+        """How long a step should be at most in which it decodes: otherwise, and in the first sentence."""
         self.sequences: list[Sequence] = []
         """Those that have not finished, by child number."""
         self.unforked: list[Sequence] = []
         """Children that wait for a sibling to compute the prompt they share."""
+        self.beams = None
         self.prompt_samples: dict[int, TokenSample] = {}
         """By prompt position: the log-probability of the token there."""
         self.scores_prompt = params.prompt_logprobs is not None
@@ -64,18 +79,24 @@ class Sequence:
     ) -> None:
         self.request = request
         self.child = child
-        self.order = (request.number, child)
-        """Its place in the one order: lower runs first, higher is preempted first."""
+        self.order = (request.deadline_s, request.number, child)
+        """Its place among those of the same tenant and priority (see `order`)."""
         self.tokens = [*request.add.prompt, *outputs]
         self.prompt_tokens = len(request.add.prompt)
         self.total = len(self.tokens)
         self.computed = 0
         """Tokens whose KV is stored, counting those of plans in flight."""
+        self.writable = 0
+        """Tokens that its tables have room for, in blocks that nobody shares."""
         self.chain = Chain(request.add.cache_salt.encode(), block_size)
         self.stored = 0
         """Computed tokens, whole blocks, that the prefix cache has been told of."""
         self.begun = False
         """Has run before."""
+        self.preempted = 0
+        """How often."""
+        self.in_first_sentence = request.targets.sentence_tbt_s is not None
+        """Its answer has no whole sentence yet, where that matters."""
         self.cached_tokens = 0
         """Prompt tokens that it found computed when it began."""
         self.told = 0
@@ -97,6 +118,22 @@ class Sequence:
         if self.computed >= self.prompt_tokens <= self.total - self.request.max_output:
             return 0
         return self.total - self.computed
+
+    @property
+    def slack_only(self) -> bool:
+        """It takes what others leave."""
+        return self.request.targets.slack_only
+
+    @property
+    def between_s(self) -> float | None:
+        """How long a step that it decodes in should be at most, seconds."""
+        return self.request.between_s[self.in_first_sentence]
+
+    def learn(self, token: int, piece: bytes) -> None:
+        """`token`, which is `piece` in the text, was chosen."""
+        self.tokens.append(token)
+        if self.in_first_sentence:
+            self.in_first_sentence = not _SENTENCE_ENDS & frozenset(piece)
 
     @property
     def output_tokens(self) -> int:

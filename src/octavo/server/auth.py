@@ -11,10 +11,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from octavo.protocol.errors import RequestRefused
 from octavo.server.errors import error_response
 
-__all__ = ["CACHE_SCOPE", "KeyCheck"]
+__all__ = ["CACHE_SCOPE", "TENANT", "KeyCheck", "tenant_of"]
 
 CACHE_SCOPE = "octavo.cache_scope"
 """Where a request's ASGI scope says whose computed blocks it may find; not there where all share them."""
+
+TENANT = "octavo.tenant"
+"""Where it says whose request it is: a name for the key."""
 
 _OPEN = frozenset({"/health", "/health/live", "/health/ready"})
 
@@ -32,8 +35,10 @@ class KeyCheck:
         key = _bearer(scope)
         known = self._known(key) if key and scope["type"] == "http" else None
         if scope["type"] != "http" or scope["path"] in _OPEN or known:
-            if known and self._separate:
-                scope[CACHE_SCOPE] = known
+            if known:
+                scope[TENANT] = known
+                if self._separate:
+                    scope[CACHE_SCOPE] = known
             await self._app(scope, receive, send)
             return
         refused = RequestRefused(
@@ -45,7 +50,12 @@ class KeyCheck:
         """A name for the key, which does not give it away; None for an unknown one."""
         given = hashlib.sha256(key).digest()
         matches = [hmac.compare_digest(given, known) for known in self._hashes]
-        return f"key-{matches.index(True)}" if any(matches) else None
+        return tenant_of(matches.index(True)) if any(matches) else None
+
+
+def tenant_of(number: int) -> str:
+    """The tenant that has the key of this number, from 0."""
+    return f"key-{number}"
 
 
 def _bearer(scope: Scope) -> bytes:

@@ -13,10 +13,10 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from octavo.config import EngineConfig
+from octavo.config import EngineConfig, ProfileName
 from octavo.engine.client import EngineClient
 from octavo.errors import SettingsError
 
@@ -42,11 +42,13 @@ def run(
     port: int = 8000,
     api_keys: Sequence[str] = (),
     cache_per_key: bool = True,
+    key_profiles: Mapping[int, ProfileName] | None = None,
     drain_timeout_s: float = 30.0,
     on_ready: Callable[[str, EngineInfo], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
-    `drain_timeout_s`; a second signal ends at once. `on_ready` is told once: the address, and what the engine can do.
+    `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
+    name none themselves. `on_ready` is told once: the address, and what the engine can do.
 
     Raises SettingsError (a key, the port), what kept the engine from starting, and EngineDied when it could not be
     brought back: whoever watches this process can then start it again.
@@ -58,7 +60,7 @@ def run(
         with listener:
             client = EngineClient.spawn(config)
             try:
-                serving = _serving(config, client, model_name)
+                serving = _serving(config, client, model_name, key_profiles or {})
             except BaseException:
                 asyncio.run(client.close())
                 raise
@@ -103,14 +105,18 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _serving(config: EngineConfig, client: EngineClient, model_name: str) -> Serving:
+def _serving(
+    config: EngineConfig, client: EngineClient, model_name: str, key_profiles: Mapping[int, ProfileName]
+) -> Serving:
     """The model's text side, loaded while the engine loads the rest."""
     from octavo.models.store import StoredModel
+    from octavo.server.auth import tenant_of
     from octavo.server.serving import Serving
     from octavo.telemetry.metrics import Metrics
 
     model = StoredModel.load(config.model_dir)
-    return Serving(client, model_name, model.spec, model.tokenizer(), Metrics(model_name))
+    profiles = {tenant_of(key): profile for key, profile in key_profiles.items()}
+    return Serving(client, model_name, model.spec, model.tokenizer(), Metrics(model_name), profiles)
 
 
 class _Host:

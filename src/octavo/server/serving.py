@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from octavo.config import ProfileName
 from octavo.engine.client import EngineClient
 from octavo.errors import CapacityError, EngineDied, InvalidParameter, Overloaded
 from octavo.models.spec import ModelSpec
@@ -36,7 +37,13 @@ class Serving:
     """Shared by all routes. Everything here runs on the event loop."""
 
     def __init__(
-        self, client: EngineClient, model_name: str, spec: ModelSpec, tokenizer: Tokenizer, metrics: Metrics
+        self,
+        client: EngineClient,
+        model_name: str,
+        spec: ModelSpec,
+        tokenizer: Tokenizer,
+        metrics: Metrics,
+        profiles: Mapping[str, ProfileName] | None = None,
     ) -> None:
         self.client = client
         self.model_name = model_name
@@ -45,6 +52,8 @@ class Serving:
         self.metrics = metrics
         self.started_s = int(time.time())
         self.draining = False
+        self.profiles = dict(profiles or {})
+        """Of tenants whose requests have one by default."""
         self._template = ChatTemplate(
             spec.chat_template, self._name(spec.bos_id), self._name(spec.eos_ids[:1])
         )

@@ -1,0 +1,82 @@
+"""How much a step may take on: a number of tokens, or what a target for its length leaves. Knows no memory."""
+
+from __future__ import annotations
+
+from octavo.scheduling.policies import Policy
+from octavo.scheduling.sequence import Sequence
+from octavo.timing.step_time import StepLoad, StepTime
+
+__all__ = ["StepBudget"]
+
+_LEAST_CHUNK = 16
+"""Tokens that the first prompt gets in any step, so that decodes that leave no time cannot keep it out for ever."""
+_UNKNOWN_CHUNK = 64
+"""Of prompts in a step with a target, before any step was measured."""
+
+
+class StepBudget:
+    """What is left of one step while it is being filled."""
+
+    def __init__(self, tokens: int, most: int, policy: Policy, step_time: StepTime) -> None:
+        """`tokens`: that a step should have at most; `most`: that it can have, for a whole prompt that is longer."""
+        self.left = tokens
+        """Tokens."""
+        self._most = most
+        self._policy = policy
+        self._step_time = step_time
+        self._target_s: float | None = None
+        self.prompt_tokens = 0
+        """Given to sequences that do not decode."""
+        self._decodes = self._kv_tokens = 0
+        self._prompts = StepLoad()
+
+    @property
+    def load(self) -> StepLoad:
+        """Of everything that was given."""
+        prompts, decodes = self._prompts, self._decodes
+        return StepLoad(
+            prompts.tokens + decodes,
+            prompts.samples + decodes,
+            prompts.kv_tokens + self._kv_tokens,
+            prompts.pairs,
+        )
+
+    def room(self, sequence: Sequence) -> int:
+        """How many tokens this sequence may compute in the step, now."""
+        gap = sequence.gap
+        if gap == 1 and not sequence.slack_only:
+            return min(1, self.left)
+        if not self._policy.chunked and gap > 1:
+            alone = not self.prompt_tokens and self.load.tokens + gap <= self._most
+            return gap if gap <= self.left or alone else 0
+        wanted = min(gap, self.left)
+        if self._target_s is None or not wanted:
+            return wanted
+        if self._step_time.known:
+            fits = self._step_time.most_tokens(self.load, sequence.computed, wanted, self._target_s)
+        else:
+            fits = min(wanted, max(_UNKNOWN_CHUNK - self.prompt_tokens, 0))
+        if not self.prompt_tokens and not sequence.slack_only:
+            fits = max(fits, min(wanted, _LEAST_CHUNK))
+        return fits
+
+    def take(self, sequence: Sequence, count: int) -> None:
+        """The sequence computes `count` tokens. One that decodes brings its target for the step along."""
+        self._count(sequence, count, 1)
+        target_s = sequence.between_s
+        if target_s is not None and sequence.output_tokens:
+            self._target_s = target_s if self._target_s is None else min(self._target_s, target_s)
+
+    def give_back(self, sequence: Sequence, count: int) -> None:
+        """The sequence was preempted: the `count` tokens that it had taken are left again."""
+        self._count(sequence, count, -1)
+
+    def _count(self, sequence: Sequence, count: int, sign: int) -> None:
+        self.left -= sign * count
+        if sequence.output_tokens and count == 1:
+            self._decodes += sign
+            self._kv_tokens += sign * (sequence.computed + 1)
+            return
+        self.prompt_tokens += sign * count
+        own = StepLoad().with_chunk(sequence.computed, count, int(count == sequence.gap))
+        self._prompts = StepLoad(*(a + sign * b for a, b in zip(self._prompts, own, strict=True)))

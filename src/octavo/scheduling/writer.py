@@ -1,0 +1,126 @@
+"""Writes a step's decisions down as a plan, and what its samples will mean. Decides nothing, knows no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from typing import NamedTuple
+
+from octavo.backends.base import BlockCopy, Plan, PlanRow, SampleRow, SlotOpen
+from octavo.memory.table import BlockTable, Growth
+from octavo.scheduling.sequence import Sequence
+from octavo.timing.step_time import StepLoad
+
+__all__ = ["Advance", "Flight", "Writer"]
+
+
+class Advance(NamedTuple):
+    """A decision of the step in the making: a sequence computes `tokens` tokens, in tables grown to hold them."""
+
+    tokens: int
+    growths: tuple[Growth | None, ...]
+
+
+class Flight(NamedTuple):
+    """What a plan's samples mean: whose each one is and at which position its token stands; who ends with it."""
+
+    owners: list[tuple[Sequence, int]]
+    ends: list[Sequence]
+    computed: list[tuple[Sequence, tuple[BlockTable, ...], int]]
+    """What the plan has computed when it is done: a sequence's tokens up to a place, in the tables that it had. Only of
+    sequences with whole blocks that the prefix cache was not told of."""
+    load: StepLoad
+
+
+class Writer:
+    """One plan after the other: an id that the plan before is still choosing is named by its place there."""
+
+    def __init__(self, block_size: int, fork: Callable[[Sequence], Items[Sequence]]) -> None:
+        """`fork` makes the siblings that take over a prompt which is computed now; they hold slots and tables."""
+        self._block_size = block_size
+        self._fork = fork
+        self._awaited: dict[Sequence, int] = {}
+        """Who waits for a token of the last plan, and for which of its samples."""
+
+    def may_advance(self, sequence: Sequence) -> bool:
+        """Is its next token known, or chosen by the last plan?"""
+        return not sequence.pending or (sequence in self._awaited and not sequence.request.beams)
+
+    def write(self, step: int, advances: dict[Sequence, Advance], load: StepLoad) -> tuple[Plan, Flight]:
+        """The plan of `step`; every sequence's counts stand as after it."""
+        opens: list[SlotOpen] = []
+        copies: list[BlockCopy] = []
+        rows: list[PlanRow] = []
+        samples: list[SampleRow] = []
+        flight = Flight([], [], [], load)
+        awaited: dict[Sequence, int] = {}
+
+        def choose(sequence: Sequence, offset: int) -> None:
+            if not sequence.request.max_output:
+                flight.ends.append(sequence)
+                return
+            awaited[sequence] = len(samples)
+            flight.owners.append((sequence, sequence.total))
+            assert sequence.slot is not None
+            samples.append(SampleRow(len(rows) - 1, offset, sequence.slot))
+            sequence.total += 1
+
+        for sequence, advance in advances.items():
+            rows.append(self._row(sequence, advance, opens, copies))
+            end = sequence.computed = sequence.computed + advance.tokens
+            if end - sequence.stored >= self._block_size:
+                flight.computed.append((sequence, sequence.tables, end))
+            if sequence.request.scores_prompt:
+                _score(sequence, end - advance.tokens, len(rows) - 1, samples, flight)
+            if end < sequence.total:
+                continue
+            forks = self._fork(sequence) if end == sequence.prompt_tokens else ()
+            opens.extend(map(_open, forks))
+            for chooser in (sequence, *forks):
+                choose(chooser, advance.tokens - 1)
+        self._awaited = awaited
+        return Plan(step, tuple(opens), tuple(copies), tuple(rows), tuple(samples)), flight
+
+    def _row(
+        self, sequence: Sequence, advance: Advance, opens: list[SlotOpen], copies: list[BlockCopy]
+    ) -> PlanRow:
+        """The row of one sequence; opens its slot first if the backend has not heard of it."""
+        assert sequence.slot is not None
+        end = sequence.computed + advance.tokens
+        growths = advance.growths if any(advance.growths) else ()  # of a decode, mostly none
+        for group, growth in enumerate(growths):
+            if growth is not None and growth.copy is not None:
+                copies.append(BlockCopy(group, *growth.copy))
+        if not sequence.told:
+            opens.append(_open(sequence))
+            return PlanRow(sequence.slot, sequence.computed, advance.tokens)
+        tokens = tuple(sequence.tokens[sequence.told : end])
+        if sequence.told + len(tokens) < end:
+            tokens += (-self._awaited[sequence] - 1,)
+        sequence.told = end if tokens else sequence.told
+        if not growths:
+            return PlanRow(sequence.slot, sequence.computed, advance.tokens, tokens)
+        return PlanRow(
+            sequence.slot,
+            sequence.computed,
+            advance.tokens,
+            tokens,
+            tuple(growth.at if growth is not None else 0 for growth in growths),
+            tuple(growth.blocks if growth is not None else () for growth in growths),
+        )
+
+
+def _open(sequence: Sequence) -> SlotOpen:
+    assert sequence.slot is not None
+    sequence.told = len(sequence.tokens)
+    tables = tuple(tuple(table.blocks) for table in sequence.tables)
+    return SlotOpen(sequence.slot, tuple(sequence.tokens), tables, sequence.request.rule(sequence.child))
+
+
+def _score(sequence: Sequence, start: int, row: int, samples: list[SampleRow], flight: Flight) -> None:
+    """Ask for the log-probability of each prompt token that the tokens start … computed − 1 predict."""
+    assert sequence.slot is not None
+    top = sequence.request.params.prompt_logprobs or 0
+    for position in range(start + 1, min(sequence.computed, sequence.prompt_tokens - 1) + 1):
+        samples.append(SampleRow(row, position - 1 - start, sequence.slot, sequence.tokens[position], top))
+        flight.owners.append((sequence, position))
