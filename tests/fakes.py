@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo
 from octavo.engine.steplog import StepLog
 from octavo.sampling.params import SamplingParams
-from octavo.scheduling.inputs import Add
+from octavo.scheduling.inputs import Add, Service
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
 from octavo.text.vocabulary import Vocabulary
@@ -106,7 +107,11 @@ class ScriptedBackend:
             rule = self._rules[wanted.slot]
             token = wanted.target if wanted.target >= 0 else self.script(history, rule)
             wants = wanted.target >= 0 or rule.logprobs >= 0
-            samples.append(TokenSample(token, _logprob(history, token) if wants else None))
+            top: tuple[tuple[int, float], ...] = ()
+            if wanted.target < 0 and rule.logprobs > 0:
+                ranked = sorted((-logprob_of(history, one), one) for one in range(END + 1))
+                top = tuple((one, -negative) for negative, one in ranked[: rule.logprobs])
+            samples.append(TokenSample(token, logprob_of(history, token) if wants else None, top))
         self._last = [sample.token for sample in samples]
         self._ready[handle.step] = tuple(samples)
 
@@ -119,7 +124,7 @@ class ScriptedBackend:
         self.closed = True
 
 
-def _logprob(history: tuple[int, ...], token: int) -> float:
+def logprob_of(history: tuple[int, ...], token: int) -> float:
     digest = hashlib.blake2b(repr((history, token)).encode(), digest_size=2).digest()
     return -int.from_bytes(digest, "little") / 4096
 
@@ -136,11 +141,11 @@ def make_engine(
     depth: int = 0,
     groups: int = 1,
     log: str | None = None,
-    prefix_cache: bool = True,
+    **settings: Any,
 ) -> Engine:
-    """A real engine and scheduler over a scripted backend, on a manual clock."""
+    """A real engine and scheduler over a scripted backend, on a manual clock. `settings`: of SchedulerConfig."""
     sizes = sizes or limits()
-    config = SchedulerConfig(sizes, groups, (END,), prefix_cache)
+    config = SchedulerConfig(sizes, groups, (END,), **settings)
     scheduler = Scheduler(config, VOCABULARY)
     info = EngineInfo(
         model="scripted",
@@ -161,11 +166,26 @@ def make_engine(
     return Engine(scheduler, backend, info, clock=ManualClock(), depth=depth, log=steps)  # type: ignore[arg-type]
 
 
+def plans_of(engine: Engine) -> list[Plan]:
+    """Every plan that was launched."""
+    assert isinstance(engine.backend, ScriptedBackend)
+    return list(engine.backend.plans)
+
+
 def request(request_id: str, prompt: Sequence[int] | str, **params: object) -> Add:
     """An Add with a seed, from ids or text."""
     ids = tuple(prompt.encode()) if isinstance(prompt, str) else tuple(prompt)
     salt = str(params.pop("cache_salt", ""))
-    return Add(request_id, ids, SamplingParams(**{"seed": 0, **params}), 0.0, cache_salt=salt)  # type: ignore[arg-type]
+    arrival_s = float(str(params.pop("arrival_s", 0.0)))
+    own = {name: params.pop(name) for name in ("priority", "tenant", "user", "profile") if name in params}
+    return Add(
+        request_id,
+        ids,
+        SamplingParams(**{"seed": 0, **params}),  # type: ignore[arg-type]
+        arrival_s,
+        cache_salt=salt,
+        service=Service(**own),  # type: ignore[arg-type]
+    )
 
 
 def run(engine: Engine, *adds: Add, steps: int = 10_000) -> dict[tuple[str, int], list[SequenceOutput]]:

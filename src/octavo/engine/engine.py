@@ -33,7 +33,7 @@ class Engine:
         self.info = info
         self._scheduler = scheduler
         self.backend = backend
-        self._clock = clock
+        self.clock = clock
         self._depth = depth
         self._log = log
         self._inbox: list[Add | Abort] = []
@@ -56,7 +56,7 @@ class Engine:
 
     def step(self) -> Outputs:
         """Advance every sequence that the plan names, and tell what became of it."""
-        started_s = self._clock.now_s()
+        started_s = self.clock.now_s()
         inputs = Inputs(started_s, tuple(self._inbox), self._duration_s)
         self._inbox.clear()
         plan = self._scheduler.schedule(inputs)
@@ -72,7 +72,7 @@ class Engine:
             if self._log:
                 self._log.committed(oldest.step, samples)
             self._scheduler.commit(oldest, samples)
-        self._duration_s = self._clock.now_s() - started_s
+        self._duration_s = self.clock.now_s() - started_s
         self._tokens = plan.tokens
         return Outputs(self._scheduler.take_outputs(), self.stats())
 

@@ -6,7 +6,7 @@ passed over, and `check_fields` lists those.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -49,7 +49,6 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "guided_json": _EMPTY,
     "guided_regex": _EMPTY,
     "json_schema": _EMPTY,
-    "length_penalty": (None, 1, 1.0),
     "logits_processors": _EMPTY,
     "max_completion_tokens": (None,),
     "messages": _EMPTY,
@@ -76,7 +75,6 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "top_logprobs": (None, 0),
     "truncate_prompt_tokens": (None,),
     "typical_p": (None, 1, 1.0),
-    "use_beam_search": _NO,
     "verbosity": (None, "medium"),
     "web_search_options": (None,),
     "xtc_probability": (None, 0, 0.0),
@@ -128,6 +126,11 @@ class _Request(msgspec.Struct, kw_only=True):
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
+    use_beam_search: bool | None = None
+    beam_width: int | None = None
+    """Beams of a beam search; without it, best_of or n of them."""
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool | None = None
@@ -176,6 +179,7 @@ class _Request(msgspec.Struct, kw_only=True):
                 name = "stream_options.continuous_usage_stats"
                 raise InvalidParameter(f"{name} is not supported by this server; leave it out.", name)
         stop = self.stop
+        own |= self._beams(own)
         given: dict[str, Any] = {
             "n": self.n,
             "temperature": self.temperature,
@@ -194,7 +198,40 @@ class _Request(msgspec.Struct, kw_only=True):
             "min_tokens": self.min_tokens,
             "skip_special_tokens": self.skip_special_tokens,
         }
-        return SamplingParams(**{name: value for name, value in given.items() if value is not None}, **own)
+        params = SamplingParams(
+            **{**{name: value for name, value in given.items() if value is not None}, **own}
+        )
+        if self.stream and (params.beam_width or params.attempts > params.n):
+            name = "best_of" if not params.beam_width else "use_beam_search"
+            raise InvalidParameter(
+                f"{name} with stream: which answer is the best is known when all have ended; leave stream out.",
+                "stream",
+            )
+        return params
+
+    def _beams(self, own: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of a beam search; none where none is asked for."""
+        if self.use_beam_search is None and self.beam_width is None:
+            wanted = {
+                "length_penalty": (self.length_penalty, 1.0),
+                "early_stopping": (self.early_stopping, False),
+            }
+            for name, (value, usual) in wanted.items():
+                if value is not None and value != usual:
+                    raise InvalidParameter(f"{name} is of beam search; set use_beam_search too.", name)
+        if not (self.beam_width or self.use_beam_search):
+            return {}
+        if self.use_beam_search is False:
+            raise InvalidParameter(
+                "beam_width is given, and use_beam_search is false; leave one out.", "beam_width"
+            )
+        given = {
+            "beam_width": self.beam_width or own.get("best_of") or self.n or 1,
+            "length_penalty": self.length_penalty,
+            "early_stopping": self.early_stopping,
+            "temperature": self.temperature or 0.0,
+        }
+        return {name: value for name, value in given.items() if value is not None} | {"best_of": None}
 
 
 class CompletionRequest(_Request, kw_only=True):
@@ -240,11 +277,8 @@ class CompletionRequest(_Request, kw_only=True):
 
     def sampling(self) -> SamplingParams:
         """The parameters. Raises InvalidParameter for the first that is out of range."""
-        if self.best_of is not None and self.best_of != (self.n or 1):
-            raise InvalidParameter(
-                f"best_of is {self.best_of}; only best_of equal to n ({self.n or 1}) is supported.", "best_of"
-            )
         return self._sampling(
+            best_of=self.best_of,
             max_tokens=16 if self.max_tokens is UNSET else self.max_tokens,
             logprobs=self.logprobs,
             prompt_logprobs=self.logprobs if self.echo else None,

@@ -7,11 +7,13 @@ import math
 import msgspec
 
 from octavo.errors import InvalidParameter
+from octavo.sampling.beam import EarlyStopping
 
 __all__ = ["SamplingParams"]
 
 MAX_N = 128
 MAX_LOGPROBS = 100
+MAX_BEAMS = 32
 MAX_STOPS = 64
 MAX_STOP_BYTES = 1024
 
@@ -25,6 +27,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     n: int = 1
     """How many sequences to make from the prompt. Sequence i equals `seed + i` asked alone."""
+    best_of: int | None = None
+    """Make so many, and give the n whose tokens are the most likely on average. None: n."""
+    beam_width: int = 0
+    """Beam search with so many beams, instead of a choice by chance; the n best answers. 0: none."""
+    length_penalty: float = 1.0
+    """Of beam search: a score is divided by length ** this; above 0 favours long answers."""
+    early_stopping: EarlyStopping = False
+    """Of beam search: end as soon as there are beam_width answers (true), when no better one is likely (false), or when
+    none is possible ("never")."""
     temperature: float = 1.0
     """0 chooses the most likely token (ties go to the lowest id)."""
     top_k: int = 0
@@ -60,8 +71,22 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     skip_special_tokens: bool = True
     """Leave control tokens out of the text."""
 
+    @property
+    def attempts(self) -> int:
+        """Sequences that run at once for it."""
+        return self.beam_width or self.best_of or self.n
+
     def __post_init__(self) -> None:
         _whole("n", self.n, 1, MAX_N)
+        if self.best_of is not None:
+            _whole("best_of", self.best_of, 1, MAX_N)
+        if self.beam_width:
+            self._check_beams()
+        if self.attempts < self.n:
+            name = "beam_width" if self.beam_width else "best_of"
+            raise InvalidParameter(
+                f"{name} is {self.attempts}, less than n, which is {self.n}; raise it.", name
+            )
         _real("temperature", self.temperature, 0.0, 100.0)
         _whole("top_k", self.top_k, -1, 2**31 - 1)
         _real("top_p", self.top_p, 0.0, 1.0, open_low=True)
@@ -112,6 +137,30 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.prompt_logprobs is not None:
             _whole("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+
+    def _check_beams(self) -> None:
+        _whole("beam_width", self.beam_width, 1, MAX_BEAMS)
+        _real("length_penalty", self.length_penalty, -10.0, 10.0)
+        if self.early_stopping not in (True, False, "never"):
+            raise InvalidParameter(
+                f'early_stopping is {self.early_stopping!r}; it is true, false or "never".', "early_stopping"
+            )
+        ranked = "beam search ranks by the model's own log-probabilities; leave it out"
+        usual = {
+            "best_of": (None, self.beam_width),
+            "temperature": (0.0,),
+            "top_k": (0, -1),
+            "top_p": (1.0,),
+            "min_p": (0.0,),
+            "repetition_penalty": (1.0,),
+            "frequency_penalty": (0.0,),
+            "presence_penalty": (0.0,),
+            "logit_bias": (None,),
+        }
+        for name, values in usual.items():
+            value = getattr(self, name)
+            if value not in values:
+                raise InvalidParameter(f"{name} is {value}; {ranked}.", name)
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:

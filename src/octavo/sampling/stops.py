@@ -82,6 +82,12 @@ class StopMatcher:
         self._automaton = automaton
         self._state = 0
 
+    def copy(self) -> StopMatcher:
+        """Another one that stands where this one does."""
+        other = StopMatcher(self._automaton)
+        other._state = self._state
+        return other
+
     @property
     def held_bytes(self) -> int:
         """Bytes at the end of the text that may still become a stop string."""

@@ -21,6 +21,9 @@ class Capacity(msgspec.Struct, frozen=True):
     max_running: int
     kv_tokens: int
     """Tokens that the whole KV memory holds."""
+    block_size: int = 16
+    forks: bool = True
+    """Whether sequences may share blocks, as beams must."""
 
     def check(self, prompt: Sequence[int], params: SamplingParams, name: str = "prompt") -> None:
         """Raise InvalidParameter or CapacityError, with the numbers, for what can never be served. `name`: the
@@ -47,10 +50,26 @@ class Capacity(msgspec.Struct, frozen=True):
                 "lower it or shorten the prompt.",
                 "min_tokens",
             )
-        if params.n > self.max_running:
+        if params.attempts > self.max_running:
+            name = "beam_width" if params.beam_width else "best_of" if params.attempts > params.n else "n"
             raise CapacityError(
-                f"n is {params.n}, but at most {self.max_running} sequences run at once; lower n.", "n"
+                f"{name} is {params.attempts}, but at most {self.max_running} sequences run at once; lower it.",
+                name,
             )
+        if params.beam_width and not self.forks:
+            raise InvalidParameter(
+                "beam_width asks for beam search, whose beams share memory; the allocator of this server shares none.",
+                "beam_width",
+            )
+        if params.beam_width:
+            longest = room if params.max_tokens is None else min(room, params.max_tokens)
+            needed = params.beam_width * -(-(len(prompt) + longest) // self.block_size) * self.block_size
+            if needed > self.kv_tokens:
+                raise CapacityError(
+                    f"{params.beam_width} beams of {len(prompt) + longest} tokens may need {needed} tokens of KV "
+                    f"memory, and it holds {self.kv_tokens}; lower beam_width or max_tokens.",
+                    "beam_width",
+                )
         for name, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids)):
             for token in ids:
                 if token >= self.vocab_size:

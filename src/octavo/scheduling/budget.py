@@ -20,7 +20,7 @@ class StepBudget:
     def __init__(self, tokens: int, most: int, policy: Policy, step_time: StepTime) -> None:
         """`tokens`: that a step should have at most; `most`: that it can have, for a whole prompt that is longer."""
         self.left = tokens
-        """Tokens."""
+        """Tokens; less than none after a whole prompt that was longer."""
         self._most = most
         self._policy = policy
         self._step_time = step_time
@@ -45,11 +45,11 @@ class StepBudget:
         """How many tokens this sequence may compute in the step, now."""
         gap = sequence.gap
         if gap == 1 and not sequence.slack_only:
-            return min(1, self.left)
+            return 1 if self.left > 0 else 0
         if not self._policy.chunked and gap > 1:
             alone = not self.prompt_tokens and self.load.tokens + gap <= self._most
             return gap if gap <= self.left or alone else 0
-        wanted = min(gap, self.left)
+        wanted = max(min(gap, self.left), 0)
         if self._target_s is None or not wanted:
             return wanted
         if self._step_time.known:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from octavo.backends.base import TokenSample
+from octavo.sampling.stops import StopMatcher
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
-from octavo.scheduling.sequence import Sequence
+from octavo.scheduling.sequence import Request, Sequence
 
-__all__ = ["End", "end_after", "output_of"]
+__all__ = ["End", "end_after", "end_with", "output_of", "take_prompt_samples"]
 
 
 class End(NamedTuple):
@@ -22,13 +23,22 @@ class End(NamedTuple):
 
 def end_after(sequence: Sequence, token: int, piece: bytes) -> End | None:
     """The end that `token`, the newest one, brings; None when it goes on. `piece`: its bytes."""
+    return _end(sequence, sequence.stop, len(sequence.tokens), token, piece)
+
+
+def end_with(sequence: Sequence, token: int, piece: bytes) -> End | None:
+    """The end that `token` would bring if it were the next one; the sequence stays as it is."""
+    return _end(sequence, sequence.stop.copy(), len(sequence.tokens) + 1, token, piece)
+
+
+def _end(sequence: Sequence, stop: StopMatcher, length: int, token: int, piece: bytes) -> End | None:
     request, params = sequence.request, sequence.request.params
-    outputs = len(sequence.tokens) - sequence.prompt_tokens
+    outputs = length - sequence.prompt_tokens
     armed = outputs >= params.min_tokens
     if armed and (token in request.end_ids or token in request.stop_ids):
         reason = token if token in request.stop_ids else None
         return End("stop", reason, 0 if params.include_stop_str_in_output else len(piece))
-    match = sequence.stop.feed(piece, armed=armed)
+    match = stop.feed(piece, armed=armed)
     if match is not None:
         cut = match.after + (0 if params.include_stop_str_in_output else match.length)
         return End("stop", params.stop[match.which], cut)
@@ -43,11 +53,7 @@ def output_of(
     if end is None and not request.scores_prompt:
         held, cached = sequence.stop.held_bytes, sequence.cached_tokens
         return SequenceOutput(request.id, sequence.child, samples, held, cached_tokens=cached)
-    prompt_samples: tuple[TokenSample | None, ...] = ()
-    if request.scores_prompt and (end is None or end.reason not in ("abort", "error")):
-        scored = request.prompt_samples
-        prompt_samples = (None, *(scored[position] for position in range(1, sequence.prompt_tokens)))
-        request.scores_prompt = False
+    failed = end is not None and end.reason in ("abort", "error")
     return SequenceOutput(
         request_id=request.id,
         child=sequence.child,
@@ -56,7 +62,16 @@ def output_of(
         finish_reason=end.reason if end else None,
         stop_reason=end.stop_reason if end else None,
         cut_bytes=end.cut_bytes if end else 0,
-        prompt_samples=prompt_samples,
+        prompt_samples=() if failed else take_prompt_samples(request),
         cached_tokens=sequence.cached_tokens,
         error=end.error if end else None,
     )
+
+
+def take_prompt_samples(request: Request) -> tuple[TokenSample | None, ...]:
+    """The prompt's log-probabilities where they were asked for, once."""
+    if not request.scores_prompt:
+        return ()
+    request.scores_prompt = False
+    scored = request.prompt_samples
+    return (None, *(scored[position] for position in range(1, len(request.add.prompt))))

@@ -31,21 +31,23 @@ class Places:
         self.refused_blocks = 0
         """Blocks that were free, and yet not side by side, when the last sequence was refused; 0 after another end."""
 
-    @property
-    def free_slots(self) -> int:
-        return len(self._slots)
-
-    def fits(self, sequence: Sequence, names: Items[bytes], running: Collection[Sequence]) -> bool:
-        """Can a waiting sequence (and its unforked siblings) run now, beginning with the blocks of `names`?"""
-        if len(self._slots) <= len(siblings_of(sequence)):
+    def fits(self, group: Items[Sequence], names: Items[bytes], running: Collection[Sequence]) -> bool:
+        """Can these waiting sequences (and their unforked siblings) run now, the first beginning with the blocks of
+        `names`?"""
+        if self.lacking_slots(group) > 0:
             return False
-        return not any(self.lacking(sequence, names, running))
+        return not any(self.lacking(group, names, running))
+
+    def lacking_slots(self, group: Items[Sequence]) -> int:
+        """How many slots are missing for that; less than 0 where there are more."""
+        return len(group) + len(siblings_of(group[0])) - len(self._slots)
 
     def lacking(
-        self, sequence: Sequence, names: Items[bytes], running: Collection[Sequence]
+        self, group: Items[Sequence], names: Items[bytes], running: Collection[Sequence]
     ) -> tuple[int, ...]:
         """How many blocks are missing for that in each KV group, at least; 0 where there are enough."""
         self.refused_blocks = 0
+        sequence = group[0]
         if not self.allocation.paged:
             reserved = self._reserved(sequence)
             holes = [self.allocation.fits(pool, reserved) for pool in self.pools]
@@ -54,9 +56,10 @@ class Places:
             return tuple(0 if hole else reserved for hole in holes)
         prefixes = self.sharing.prefixes
         lacks = []
-        for group, pool in enumerate(self.pools):
-            promised = sum(s.tables[group].needed(s.computed, max(s.total, s.computed)) for s in running)
-            wanted = self._blocks(sequence.total) - len(names) + prefixes.idle_of(group, names)
+        for number, pool in enumerate(self.pools):
+            promised = sum(s.tables[number].needed(s.computed, max(s.total, s.computed)) for s in running)
+            wanted = sum(self._blocks(one.total) for one in group)
+            wanted += prefixes.idle_of(number, names) - len(names)
             spare = max(pool.total // _SPARE, self._distance(sequence)) if running else 0
             lacks.append(max(wanted + promised + spare - pool.free, 0))
         return tuple(lacks)
@@ -65,7 +68,7 @@ class Places:
         """Slots for a sequence that `fits` and its unforked siblings, and its tables, which begin with the blocks of
         `names`."""
         for taker in (sequence, *siblings_of(sequence)):
-            taker.slot = self._slots.pop()
+            taker.slot = self._slots.pop() if taker.slot is None else taker.slot
         reserved = self._reserved(sequence)
         sequence.tables = tuple(
             self.allocation.table(pool, self.sharing.prefixes.take(group, names), reserved)
@@ -91,8 +94,13 @@ class Places:
         sequence.writable = min(len(table.blocks) for table in sequence.tables) * self._block_size
         return growths
 
-    def give_slot(self, sequence: Sequence) -> None:
-        sequence.slot = self._slots.pop()
+    def drop(self, sequence: Sequence) -> None:
+        """Its blocks, not its slot: it will go on from another one."""
+        for table in sequence.tables:
+            table.release()
+        sequence.tables = ()
+        self.sharing.leave(sequence)
+        sequence.computed = sequence.told = sequence.writable = 0
 
     def take_slot(self, sequence: Sequence) -> None:
         """Of one that has no tables: a sibling that was never forked."""
@@ -102,11 +110,7 @@ class Places:
 
     def take_back(self, sequence: Sequence) -> None:
         """Slot and blocks of a running sequence, and the slots kept for siblings that it has not forked yet."""
-        for table in sequence.tables:
-            table.release()
-        sequence.tables = ()
-        self.sharing.leave(sequence)
-        sequence.computed = sequence.told = sequence.writable = 0
+        self.drop(sequence)
         for giver in (sequence, *siblings_of(sequence)):
             self.take_slot(giver)
 
@@ -135,4 +139,5 @@ class Places:
 
 def siblings_of(sequence: Sequence) -> Items[Sequence]:
     """Those that wait for this sequence to compute the prompt they share."""
-    return sequence.request.unforked if not sequence.output_tokens else ()
+    request = sequence.request
+    return request.unforked if not sequence.output_tokens or request.params.beam_width else ()

@@ -15,11 +15,12 @@ from octavo.backends.base import Plan, Samples, TokenSample
 from octavo.errors import ClientError
 from octavo.memory.allocation import Allocation
 from octavo.scheduling.budget import StepBudget
-from octavo.scheduling.ends import End, end_after, output_of
+from octavo.scheduling.contest import Beams, Contest
+from octavo.scheduling.ends import End, end_after, end_with, output_of
 from octavo.scheduling.inputs import Abort, Add, Inputs
 from octavo.scheduling.order import Order, Waiting
 from octavo.scheduling.outputs import SequenceOutput
-from octavo.scheduling.places import Places, siblings_of
+from octavo.scheduling.places import Places
 from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.profiles import PROFILES
 from octavo.scheduling.sequence import Request, Sequence
@@ -140,7 +141,10 @@ class Scheduler:
         targets = PROFILES[add.service.profile] if add.service.profile else self.config.targets
         request = Request(add, next(self._numbers), self._end_ids, self.limits.max_model_len, targets)
         self.counters.prompt_tokens += len(add.prompt)
-        delivered = add.outputs or ((),) * add.params.n
+        attempts = add.params.attempts
+        if attempts > add.params.n or add.params.beam_width:  # nothing of it was told before a restart
+            request.contest = Beams(request) if add.params.beam_width else Contest(request)
+        delivered = add.outputs if add.outputs and request.contest is None else ((),) * attempts
         for child, outputs in enumerate(delivered):
             if child in add.finished:
                 continue
@@ -155,6 +159,8 @@ class Scheduler:
         request.scores_prompt = request.scores_prompt and not any(delivered)
         if not request.sequences:
             return
+        if isinstance(request.contest, Beams):
+            request.contest.live(fresh[:1])
         self._requests[request.id] = request
         self.order.enter(request)
         for sequence in [*begun, *fresh]:
@@ -195,7 +201,12 @@ class Scheduler:
     ) -> None:
         for sequence in decodes:
             plain = len(sequence.tokens) == sequence.total and not sequence.slack_only
-            if plain and sequence.computed < sequence.writable and sequence.slot is not None and budget.left:
+            if (
+                plain
+                and sequence.computed < sequence.writable
+                and sequence.slot is not None
+                and budget.left > 0
+            ):
                 advances[sequence] = _ONE
                 budget.take(sequence, 1)
             else:
@@ -238,10 +249,9 @@ class Scheduler:
             if self.kept and self.running == [sequence]:
                 self._end_batch()
                 continue
-            victim = self.running[-1]
-            self._preempt(victim, advances, budget)
+            self._preempt(self.running[-1], advances, budget)
             self._closed = True  # what was just taken from a sequence is not for a new one
-            if victim is sequence:
+            if not sequence.tables:
                 return
         advances[sequence] = Advance(wanted, growths)
         budget.take(sequence, wanted)
@@ -254,31 +264,37 @@ class Scheduler:
         budget: StepBudget,
     ) -> bool:
         """Let a waiting sequence run, beginning with the blocks of `names`, if there is room or can be made."""
-        if sequence.pending:
+        group = [sequence]
+        if isinstance(sequence.request.contest, Beams):  # whole, so that no part of it waits for the rest
+            group += [beam for beam in sequence.request.contest.living if beam is not sequence]
+        if any(one.pending for one in group):
             return False
-        if not self.places.fits(sequence, names, self.running):
-            victims = self._outranked(sequence, names)
+        if not self.places.fits(group, names, self.running):
+            victims = self._outranked(group, names)
             if not victims:
                 return False
             for victim in victims:
                 self._preempt(victim, advances, budget)
             found = self.places.sharing.found(sequence)
-            if found is None or not self.places.fits(sequence, found, self.running):
+            if found is None or not self.places.fits(group, found, self.running):
                 return False
             names = found
-        self.waiting.remove(sequence)
-        fresh = not sequence.begun
-        self.places.give(sequence, names)
-        if fresh and self.config.prefix_cache:
+        if not sequence.begun and self.config.prefix_cache:
             self.counters.prefix_queried_tokens += sequence.prompt_tokens
-            self.counters.prefix_hit_tokens += sequence.cached_tokens
-        insort(self.running, sequence, key=self.order.rank)
+            self.counters.prefix_hit_tokens += min(
+                len(names) * self.limits.block_size, sequence.prompt_tokens
+            )
+        for one in group:
+            self.waiting.remove(one)
+            self.places.give(one, names if one is sequence else self.places.sharing.found(one) or ())
+            insort(self.running, one, key=self.order.rank)
         return True
 
-    def _outranked(self, sequence: Sequence, names: Items[bytes]) -> list[Sequence]:
-        """Who must give way so that a waiting sequence can run: none, unless that can be enough."""
-        lacking = max(self.places.lacking(sequence, names, self.running))
-        slots = len(siblings_of(sequence)) + 1 - self.places.free_slots
+    def _outranked(self, group: Items[Sequence], names: Items[bytes]) -> list[Sequence]:
+        """Who must give way so that waiting sequences can run: none, unless that can be enough."""
+        sequence = group[0]
+        lacking = max(self.places.lacking(group, names, self.running))
+        slots = self.places.lacking_slots(group)
         victims: list[Sequence] = []
         for victim in reversed(self.running):
             if slots <= 0 and lacking <= 0:
@@ -291,17 +307,25 @@ class Scheduler:
         return victims if slots <= 0 and lacking <= 0 else []
 
     def _preempt(self, victim: Sequence, advances: dict[Sequence, Advance], budget: StepBudget) -> None:
-        """Back to those that wait; what it was given in this step is free again."""
-        advance = advances.pop(victim, None)
-        if advance is not None:
-            budget.give_back(victim, advance.tokens)
-        self._release(victim)
-        victim.preempted += 1
-        self.waiting.add(victim)
-        self.counters.preemptions += 1
+        """Back to those that wait, a beam with its whole group; what it was given in this step is free again."""
+        contest = victim.request.contest
+        for one in list(contest.living) if isinstance(contest, Beams) else [victim]:
+            if one.slot is None:
+                continue
+            advance = advances.pop(one, None)
+            if advance is not None:
+                budget.give_back(one, advance.tokens)
+            self._release(one)
+            one.preempted += 1
+            self.waiting.add(one)
+            self.counters.preemptions += 1
+            if isinstance(contest, Beams):
+                contest.withdraw(one)
 
     def _fork(self, sequence: Sequence) -> Items[Sequence]:
         """The siblings that waited for this prompt share its blocks from now on."""
+        if sequence.request.params.beam_width:  # they differ from the first token on
+            return ()
         children, sequence.request.unforked = sequence.request.unforked, []
         for child in children:
             self.places.fork(sequence, child)
@@ -311,23 +335,76 @@ class Scheduler:
     # ---- ends
 
     def _append(self, sequence: Sequence, sample: TokenSample) -> None:
+        request, contest = sequence.request, sequence.request.contest
         if sample.token < 0:
             message = "The model's output is not a number for this prompt; the model or its file is damaged."
-            self._finish(sequence, End("error", error=message))
+            for one in [sequence] if contest is None else list(request.sequences):
+                self._finish(one, End("error", error=message))
             return
-        piece = self._piece(sequence, sample.token)
-        sequence.learn(sample.token, piece)
-        self.counters.generation_tokens += 1
-        end = end_after(sequence, sample.token, piece)
+        if isinstance(contest, Beams):
+            sequence.total -= 1  # which token it is, is decided when those of all beams are there
+            if sequence.tables and contest.offer(sequence, sample):
+                self._expand(request, contest)
+            return
+        end = self._learn(sequence, sample.token)
+        if contest is not None:
+            contest.note(sequence, sample)
         if end is not None:
             self._finish(sequence, end, sample)
-        else:
+        elif contest is None:
             self._outbox.append(output_of(sequence, (sample,)))
 
+    def _learn(self, sequence: Sequence, token: int) -> End | None:
+        """A sequence has one token more; how that ends it."""
+        piece = self._piece(sequence, token)
+        sequence.learn(token, piece)
+        self.counters.generation_tokens += 1
+        return end_after(sequence, token, piece)
+
+    def _expand(self, request: Request, contest: Beams) -> None:
+        """The beams' next generation. The first child of a beam goes on in its tables, others fork them."""
+        before = list(contest.living)
+        generation = contest.expand(lambda beam, token: end_with(beam, token, self._piece(beam, token)))
+        if not generation:
+            for sequence in list(request.sequences):
+                self._remove(sequence)
+            self._outbox.extend(contest.best())
+            return
+        parents = {parent for parent, _ in generation}
+        for sequence in before:
+            if sequence not in parents:
+                self.running.remove(sequence)
+                self.places.drop(sequence)
+                request.unforked.append(sequence)
+        living: list[Sequence] = []
+        for parent, _ in generation:
+            if parent in living:
+                child = request.unforked.pop()
+                child.follow(parent)
+                self.places.fork(parent, child)
+                insort(self.running, child, key=self.order.rank)
+                living.append(child)
+            else:
+                living.append(parent)
+        for sequence, (_, step) in zip(living, generation, strict=True):
+            self._learn(sequence, step.token)
+            sequence.total += 1
+        contest.live(living)
+
     def _finish(self, sequence: Sequence, end: End, sample: TokenSample | None = None) -> None:
-        self._outbox.append(output_of(sequence, () if sample is None else (sample,), end))
+        request, contest = sequence.request, sequence.request.contest
+        if contest is None or (end.reason in ("abort", "error") and sequence.child < request.params.n):
+            self._outbox.append(output_of(sequence, () if sample is None else (sample,), end))
+        elif end.reason not in ("abort", "error"):
+            contest.ended(sequence, end)
+        self._remove(sequence, keep=self.policy.batched and end.reason != "abort")
+        if contest is not None and not request.sequences and end.reason not in ("abort", "error"):
+            self._outbox.extend(contest.best())
+
+    def _remove(self, sequence: Sequence, *, keep: bool = False) -> None:
+        """A sequence has ended. `keep`: it holds slot and memory until its batch ends."""
         request = sequence.request
-        if sequence.tables and self.policy.batched and end.reason != "abort":
+        if sequence.tables and keep:
             self.running.remove(sequence)
             self.places.sharing.leave(sequence)
             self.kept.append(sequence)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from octavo.backends.base import ChoiceRule, TokenSample
 from octavo.memory.prefix import Chain
 from octavo.memory.table import BlockTable
 from octavo.sampling.stops import StopAutomaton, StopMatcher
 from octavo.scheduling.inputs import Add
 from octavo.scheduling.profiles import Targets
+
+if TYPE_CHECKING:
+    from octavo.scheduling.contest import Contest
 
 __all__ = ["Request", "Sequence"]
 
@@ -45,7 +50,8 @@ class Request:
         """Those that have not finished, by child number."""
         self.unforked: list[Sequence] = []
         """Children that wait for a sibling to compute the prompt they share."""
-        self.beams = None
+        self.contest: Contest | None = None
+        """Where more answers are tried than are given."""
         self.prompt_samples: dict[int, TokenSample] = {}
         """By prompt position: the log-probability of the token there."""
         self.scores_prompt = params.prompt_logprobs is not None
@@ -57,7 +63,7 @@ class Request:
         return ChoiceRule(
             prompt_tokens=len(self.add.prompt),
             seed=((params.seed or 0) + child) % _SEED_MODULUS,
-            temperature=params.temperature,
+            temperature=0.0 if params.beam_width else params.temperature,
             top_k=max(params.top_k, 0),
             top_p=params.top_p,
             min_p=params.min_p,
@@ -67,8 +73,17 @@ class Request:
             bias=tuple(sorted((params.logit_bias or {}).items())),
             min_tokens=params.min_tokens,
             banned_early=tuple(sorted(self.end_ids | self.stop_ids)) if params.min_tokens else (),
-            logprobs=-1 if params.logprobs is None else params.logprobs,
+            logprobs=self._ranked_logprobs(),
         )
+
+    def _ranked_logprobs(self) -> int:
+        """How many of the most likely tokens each answer has: as asked for, and what a ranking needs."""
+        params = self.params
+        wanted = -1 if params.logprobs is None else params.logprobs
+        if params.beam_width:
+            passed_over = len(self.end_ids | self.stop_ids) if params.min_tokens else 0
+            return max(wanted, 2 * params.beam_width + passed_over)
+        return max(wanted, 0) if params.attempts > params.n else wanted
 
 
 class Sequence:
@@ -128,6 +143,13 @@ class Sequence:
     def between_s(self) -> float | None:
         """How long a step that it decodes in should be at most, seconds."""
         return self.request.between_s[self.in_first_sentence]
+
+    def follow(self, other: Sequence) -> None:
+        """Become what `other` is, to go on by another token. Tables are not part of it."""
+        self.tokens = list(other.tokens)
+        self.total = other.total
+        self.stop = other.stop.copy()
+        self.in_first_sentence = other.in_first_sentence
 
     def learn(self, token: int, piece: bytes) -> None:
         """`token`, which is `piece` in the text, was chosen."""

@@ -40,6 +40,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
             max_model_len=limits.max_model_len,
             max_running=limits.max_slots,
             kv_tokens=limits.num_blocks * limits.block_size,
+            block_size=limits.block_size,
+            forks=self.allocator == "paged",
         )
 
 

@@ -44,7 +44,7 @@ class Writer:
 
     def may_advance(self, sequence: Sequence) -> bool:
         """Is its next token known, or chosen by the last plan?"""
-        return not sequence.pending or (sequence in self._awaited and not sequence.request.beams)
+        return not sequence.pending or (sequence in self._awaited and not sequence.request.params.beam_width)
 
     def write(self, step: int, advances: dict[Sequence, Advance], load: StepLoad) -> tuple[Plan, Flight]:
         """The plan of `step`; every sequence's counts stand as after it."""
