@@ -70,7 +70,11 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
         ({"prompt": "a", "min_tokens": 20}, "min_tokens", "larger than max_tokens"),
         ({"prompt": "a", "n": 2, "best_of": 1}, "best_of", "best_of is 1"),
         ({"prompt": "a", "best_of": 3, "stream": True}, "stream", "best_of with stream"),
-        ({"prompt": "a", "use_beam_search": True, "n": 2, "temperature": 1}, "temperature", "temperature is 1"),
+        (
+            {"prompt": "a", "use_beam_search": True, "n": 2, "temperature": 1},
+            "temperature",
+            "temperature is 1",
+        ),
         ({"prompt": "a", "length_penalty": 2}, "length_penalty", "use_beam_search"),
         ({"prompt": "a", "profile": "fast"}, "profile", "fast"),
         ({"prompt": "a", "priority": 10**9}, "priority", "1000000"),

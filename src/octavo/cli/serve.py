@@ -18,6 +18,7 @@ from octavo.config import ProfileName
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
+    from octavo.memory.accounting import Report
 
 __all__ = ["serve"]
 
@@ -66,6 +67,10 @@ def serve(
             min=0, metavar="SECONDS", help="How long running requests may take to finish at the end."
         ),
     ] = 30.0,
+    report: Annotated[
+        bool,
+        typer.Option("--report", help="At the end, print what the KV memory was good for (also at /report)."),
+    ] = False,
     settings: dict[str, Any],
 ) -> None:
     """Serve MODEL: an OpenAI-compatible API, downloaded and converted first if need be."""
@@ -94,6 +99,7 @@ def serve(
         cache_per_key=cache_scope == "key",
         key_profiles=key_profiles,
         drain_timeout_s=drain_timeout,
+        on_end=_print_report if report else None,
         on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),
     )
 
@@ -114,6 +120,33 @@ def _key_profiles(given: Sequence[str], keys: Sequence[str]) -> dict[int, Profil
             )
         profiles[int(number) - 1] = cast(ProfileName, name)
     return profiles
+
+
+def _print_report(report: Report | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if report is None:
+        print("Nothing was computed, so there is nothing to report.")
+        return
+    table = Table(title=f"{report.policy}, {report.allocator}", show_header=False)
+    shares = {
+        "KV memory held, of all": report.utilization,
+        "… of it without a token (internal waste)": report.internal_waste,
+        "free, but not side by side where it was needed (external waste)": report.external_waste,
+        "tokens stored twice or more (duplicates)": report.duplicate_waste,
+        "saved by sharing": report.sharing_saved,
+        "prompt tokens found in the prefix cache": report.prefix_hit_rate,
+    }
+    for name, share in shares.items():
+        table.add_row(name, f"{100 * share:.1f} %")
+    table.add_section()
+    table.add_row("sequences at once, mean and most", f"{report.running:.1f}, {report.most_running}")
+    table.add_row("slots kept by sequences that had ended, mean", f"{report.idle_slots:.1f}")
+    table.add_row("steps, tokens in each", f"{report.steps}, {report.step_tokens:.1f}")
+    table.add_row("time in steps", f"{report.busy_s:.1f} s")
+    table.add_row("preemptions", str(report.preemptions))
+    Console().print(table)
 
 
 def _announce(address: str, info: EngineInfo, model: str, *, keyed: bool) -> None:

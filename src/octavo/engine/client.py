@@ -34,6 +34,7 @@ from octavo.engine.messages import (
 from octavo.engine.stream import Stream
 from octavo.engine.wire import FrameReader, WireError, frame
 from octavo.errors import EngineDied, InvalidParameter
+from octavo.memory.accounting import Report
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
@@ -166,6 +167,7 @@ class EngineClient:
         self._open: dict[str, _Open] = {}
         self._info: EngineInfo | None = None
         self._stats: Stats | None = None
+        self._report: Report | None = None
         self._failed: Failed | None = None
         self._serving = False
         self._closing = False
@@ -217,6 +219,11 @@ class EngineClient:
     def stats(self) -> Stats | None:
         """The newest counters, or None before the first step."""
         return self._stats
+
+    @property
+    def report(self) -> Report | None:
+        """What the newest engine process' memory was good for, at most a second old; None before the first step."""
+        return self._report
 
     @property
     def healthy(self) -> bool:
@@ -320,8 +327,9 @@ class EngineClient:
 
     def _receive(self, message: FromEngine) -> None:
         match message:
-            case Outputs(items, stats):
+            case Outputs(items, stats, report):
                 self._stats = stats
+                self._report = report or self._report
                 if self.observer is not None:
                     self.observer.on_step(stats)
                 for output in items:

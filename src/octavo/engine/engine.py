@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 from octavo.backends.base import Backend, Handle, Plan
 from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats
 from octavo.engine.steplog import StepLog
+from octavo.engine.watchdog import Watchdog
+from octavo.memory.accounting import Report
 from octavo.scheduling.inputs import Inputs
 from octavo.scheduling.scheduler import Scheduler
-from octavo.timing.clock import Clock
+from octavo.timing.clock import Clock, WallClock
 
 __all__ = ["Engine"]
+
+_logger = logging.getLogger(__name__)
+
+EMPTY_STEPS = 1000
+"""In a row, with requests that wait: a fault of the scheduler's, and nobody would ever be answered."""
+REPORT_S = 1.0
+"""Between two reports of a busy engine."""
 
 
 class Engine:
@@ -40,6 +50,10 @@ class Engine:
         self._flying: deque[tuple[Plan, Handle]] = deque()
         self._duration_s = 0.0
         self._tokens = 0
+        self._report_due_s = 0.0
+        self._plan = Plan(0)
+        self._empty_steps = 0
+        self._watchdog = Watchdog(clock, self._describe) if isinstance(clock, WallClock) else None
 
     def add(self, add: Add) -> None:
         """A request enters at the next step. One that cannot be served comes back as an "error" output."""
@@ -62,19 +76,54 @@ class Engine:
         plan = self._scheduler.schedule(inputs)
         if self._log:
             self._log.scheduled(inputs, plan)
+        self._plan = plan
+        if self._watchdog is not None:
+            self._watchdog.begin(self._duration_s)
         if plan.rows:
             handle = self.backend.launch(plan)
             self.backend.sample(handle)
             self._flying.append((plan, handle))
+        elif not self._flying:
+            self._look_for_progress()
         if len(self._flying) > self._depth or (self._flying and not plan.rows):
             oldest, handle = self._flying.popleft()
             samples = self.backend.collect(handle)
             if self._log:
                 self._log.committed(oldest.step, samples)
             self._scheduler.commit(oldest, samples)
+        if self._watchdog is not None:
+            self._watchdog.done()
         self._duration_s = self.clock.now_s() - started_s
         self._tokens = plan.tokens
-        return Outputs(self._scheduler.take_outputs(), self.stats())
+        outputs = self._scheduler.take_outputs()
+        return Outputs(outputs, self.stats(), self._due_report(started_s))
+
+    def _look_for_progress(self) -> None:
+        """Nothing to compute and nothing in flight: that may happen at times, but not again and again."""
+        self._empty_steps = 0 if self._plan.rows or self._scheduler.idle else self._empty_steps + 1
+        if self._empty_steps >= EMPTY_STEPS:
+            self._empty_steps = 0
+            _logger.error("no sequence can run, and none of them will: %s", self._scheduler.give_up())
+
+    def _describe(self) -> str:
+        """The step that runs, for the watchdog."""
+        plan = self._plan
+        names = self._scheduler.names_of(plan)
+        layer = getattr(self.backend, "progress", lambda: (0, 0))()[1]
+        return (
+            f"step {plan.step}, {plan.tokens} tokens of {len(plan.rows)} sequences, in layer {layer}; "
+            f"requests {', '.join(names[:8])}{' …' if len(names) > 8 else ''}"
+        )
+
+    def report(self) -> Report:
+        """What the KV memory was good for, since the start."""
+        return self._scheduler.report()
+
+    def _due_report(self, now_s: float) -> Report | None:
+        if now_s < self._report_due_s and not self.idle:
+            return None
+        self._report_due_s = now_s + REPORT_S
+        return self.report()
 
     def stats(self) -> Stats:
         """Counters and gauges as of the last step."""
@@ -101,6 +150,9 @@ class Engine:
 
     def close(self) -> None:
         """Free the backend's threads and memory, and finish the log. Calling it twice is harmless."""
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None  # it knows this engine: without the circle both are gone at once
         self.backend.close()
         if self._log:
             self._log.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from octavo.config import EngineConfig
+from octavo.memory.accounting import Report
 from octavo.scheduling.admission import Capacity
 from octavo.scheduling.inputs import Abort, Add
 from octavo.scheduling.outputs import SequenceOutput
@@ -89,6 +90,8 @@ class Outputs(msgspec.Struct, frozen=True, tag="outputs", array_like=True):
 
     items: tuple[SequenceOutput, ...]
     stats: Stats
+    report: Report | None = None
+    """Now and then, and when nothing is left to do."""
 
 
 ToEngine = Init | Add | Abort | Shutdown

@@ -13,6 +13,7 @@ from itertools import count, takewhile
 
 from octavo.backends.base import Plan, Samples, TokenSample
 from octavo.errors import ClientError
+from octavo.memory.accounting import Report
 from octavo.memory.allocation import Allocation
 from octavo.scheduling.budget import StepBudget
 from octavo.scheduling.contest import Beams, Contest
@@ -23,6 +24,7 @@ from octavo.scheduling.outputs import SequenceOutput
 from octavo.scheduling.places import Places
 from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.profiles import PROFILES
+from octavo.scheduling.reporting import Reporter
 from octavo.scheduling.sequence import Request, Sequence
 from octavo.scheduling.settings import Counters, SchedulerConfig
 from octavo.scheduling.writer import Advance, Flight, Writer
@@ -49,6 +51,7 @@ class Scheduler:
         self.order = Order(config.aging_s)
         self.step_time = StepTime(config.measured)
         self.counters = Counters()
+        self._reporter = Reporter(config, self.places)
         self.running: list[Sequence] = []
         """Sequences that hold a slot and a table, in the one order."""
         self.waiting = Waiting(self.order)
@@ -78,8 +81,9 @@ class Scheduler:
     def schedule(self, inputs: Inputs) -> Plan:
         """Take the messages in and decide one step. The plan has no rows when there is nothing to compute."""
         self.order.now_s = inputs.now_s
-        if self._timed is not None:
+        if self._timed is not None and self._timed.load.tokens:
             self.step_time.observe(self._timed.load, inputs.last_duration_s)
+            self._reporter.lasted(inputs.last_duration_s)
         for message in inputs.messages:
             if isinstance(message, Add):
                 self._add(message)
@@ -93,6 +97,8 @@ class Scheduler:
         if plan.rows:
             self._flights[plan.step] = self._timed
             self.counters.steps += 1
+            self.counters.step_tokens += budget.load.tokens
+            self._reporter.look(self.running, self.kept, len(self.waiting))
             self.counters.idle_slot_steps += len(self.kept)
         return plan
 
@@ -112,6 +118,27 @@ class Scheduler:
                 self._finish(sequence, End("length"))
         if self.kept and not self.running:
             self._end_batch()
+
+    def names_of(self, plan: Plan) -> list[str]:
+        """The requests that a plan computes for, those that are still there."""
+        slots = {row.slot for row in plan.rows}
+        return list(dict.fromkeys(one.request.id for one in list(self.running) if one.slot in slots))
+
+    def give_up(self) -> str:
+        """End the first request with an error: it keeps all others out, and nothing will change that. Why, in words."""
+        stuck = min((*self.running, *self.waiting), key=self.order.rank).request
+        free = min(pool.free for pool in self.places.pools)
+        why = (
+            f"Request {stuck.id!r} can neither run nor end: {len(self.running)} sequences run, {len(self.waiting)} "
+            f"wait, {free} blocks are free. This is a fault of the server."
+        )
+        for sequence in list(stuck.sequences):
+            self._finish(sequence, End("error", error=why))
+        return why
+
+    def report(self) -> Report:
+        """What the memory was good for, since the start."""
+        return self._reporter.report(self.counters)
 
     def take_outputs(self) -> tuple[SequenceOutput, ...]:
         """Everything to be told since the last call."""

@@ -49,6 +49,8 @@ class Counters(msgspec.Struct):
     """Totals since the start."""
 
     steps: int = 0
+    step_tokens: int = 0
+    """Computed in them."""
     preemptions: int = 0
     idle_slot_steps: int = 0
     """Steps times slots whose sequence had ended (policy `static`)."""

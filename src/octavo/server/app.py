@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
 import orjson
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import octavo
+from octavo.errors import Overloaded
 from octavo.server import errors, openai
 from octavo.server.auth import KeyCheck
 from octavo.server.document import openapi_document, openapi_page
@@ -63,6 +65,15 @@ async def metrics(request: Request) -> Response:
     return Response(serving.metrics.text(), media_type=CONTENT_TYPE)
 
 
+async def report(request: Request) -> Response:
+    """What the KV memory was good for since the engine's start: use, waste by kind, what sharing saved. 503 before the
+    first step."""
+    found = request.app.state.serving.client.report
+    if found is None:
+        raise Overloaded("Nothing has been computed yet, so there is nothing to report.")
+    return openai.json_response(msgspec.to_builtins(found))
+
+
 async def version(request: Request) -> Response:
     """The version of the server."""
     return openai.json_response({"version": octavo.__version__})
@@ -95,6 +106,7 @@ _ROUTES = (
     Route("/health/ready", ready),
     Route("/health/live", live),
     Route("/metrics", metrics),
+    Route("/report", report),
     Route("/version", version),
     Route("/openapi.json", document, include_in_schema=False),
     Route("/docs", docs, include_in_schema=False),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from octavo.engine.messages import EngineInfo
+    from octavo.memory.accounting import Report
     from octavo.server.serving import Serving
 
 __all__ = ["check_keys", "run"]
@@ -45,10 +46,12 @@ def run(
     key_profiles: Mapping[int, ProfileName] | None = None,
     drain_timeout_s: float = 30.0,
     on_ready: Callable[[str, EngineInfo], None] | None = None,
+    on_end: Callable[[Report | None], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
     `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
-    name none themselves. `on_ready` is told once: the address, and what the engine can do.
+    name none themselves. `on_ready` is told once: the address, and what the engine can do; `on_end`, what its memory
+    was good for.
 
     Raises SettingsError (a key, the port), what kept the engine from starting, and EngineDied when it could not be
     brought back: whoever watches this process can then start it again.
@@ -68,6 +71,8 @@ def run(
             import uvloop
 
             uvloop.run(_Host(serving, listener, api_keys, cache_per_key, drain_timeout_s, on_ready).serve())
+            if on_end is not None:
+                on_end(client.report)
     finally:
         gc.enable()
 

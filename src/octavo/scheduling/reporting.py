@@ -1,0 +1,87 @@
+"""Counts what the sequences that run hold, for `memory/accounting`. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from octavo.memory.accounting import Accounting, MemoryUse, Report
+from octavo.scheduling.places import Places
+from octavo.scheduling.sequence import Sequence
+from octavo.scheduling.settings import Counters, SchedulerConfig
+
+__all__ = ["Reporter"]
+
+_DUPLICATES_EVERY = 16
+"""Steps: looking for them takes a hash of each block."""
+
+
+class Reporter:
+    """One scheduler's account."""
+
+    def __init__(self, config: SchedulerConfig, places: Places) -> None:
+        self._config = config
+        self._places = places
+        self._accounting = Accounting()
+        self._steps = self._running = self._idle_slots = 0
+        self._use = MemoryUse()
+        self._counted = False
+
+    def look(self, running: Collection[Sequence], kept: Collection[Sequence], waiting: int) -> None:
+        """This is held in the step that begins."""
+        self._steps += 1
+        self._counted = self._steps % _DUPLICATES_EVERY == 1
+        self._running, self._idle_slots = len(running), len(kept)
+        size, pools = self._config.limits.block_size, self._places.pools
+        held = sum(len(table.blocks) for one in (*running, *kept) for table in one.tables)
+        used = sum(pool.used for pool in pools)
+        stored = len(pools) * sum([one.computed for one in running]) - size * (held - used)
+        self._use = MemoryUse(
+            total=size * sum(pool.total for pool in pools),
+            allocated=size * used,
+            stored=max(stored, 0),
+            external=size * self._places.refused_blocks if waiting else 0,
+            duplicate=size * self._duplicates(running) if self._counted else self._use.duplicate,
+            shared=size * (held - used),
+        )
+
+    def lasted(self, seconds: float) -> None:
+        """The step that was looked at has ended."""
+        if seconds > 0:
+            self._accounting.observe(
+                self._use, self._running, self._idle_slots, seconds, counted=self._counted
+            )
+
+    def _duplicates(self, running: Collection[Sequence]) -> int:
+        """Whole blocks with equal beginnings in different places."""
+        size = self._config.limits.block_size
+        places = set()
+        names = set()
+        for one in running:
+            full = one.computed // size
+            for name, block in zip(one.chain.names(one.tokens, full), one.tables[0].blocks, strict=False):
+                places.add((name, block))
+                names.add(name)
+        return (len(places) - len(names)) * len(self._places.pools)
+
+    def report(self, counters: Counters) -> Report:
+        """Since the start."""
+        account = self._accounting
+        queried = counters.prefix_queried_tokens
+        return Report(
+            policy=self._config.policy,
+            allocator=self._config.allocator,
+            steps=counters.steps,
+            busy_s=account.seconds,
+            now=account.now,
+            utilization=account.share("allocated", "total"),
+            internal_waste=account.share("internal", "allocated"),
+            external_waste=account.share("external", "total"),
+            duplicate_waste=account.duplicate,
+            sharing_saved=account.share("shared", "shared", "allocated"),
+            running=account.mean("running"),
+            most_running=account.most_running,
+            idle_slots=account.mean("idle_slots"),
+            step_tokens=counters.step_tokens / counters.steps if counters.steps else 0.0,
+            preemptions=counters.preemptions,
+            prefix_hit_rate=counters.prefix_hit_tokens / queried if queried else 0.0,
+        )
