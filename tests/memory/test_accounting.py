@@ -30,7 +30,8 @@ def run_timed(engine: Engine) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("allocator", "held"), [("paged", 47), ("reserved-oracle", 60), ("reserved-pow2", 80), ("reserved-max", 320)]
+    ("allocator", "held"),
+    [("paged", 47), ("reserved-oracle", 60), ("reserved-pow2", 80), ("reserved-max", 320)],
 )
 def test_internal_waste_is_what_is_held_without_a_token(allocator: AllocatorName, held: int) -> None:
     engine = make_engine(limits(max_model_len=256), script=lambda h, r: 65, allocator=allocator)
