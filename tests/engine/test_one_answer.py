@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from octavo.backends.base import TokenSample
-from octavo.config import EngineConfig
+from octavo.config import EngineConfig, ProfileName
 from octavo.engine.build import build_engine
 from octavo.engine.engine import Engine
 from octavo.engine.messages import Add, Stats
 from octavo.engine.replay import replay
 from octavo.models.store import open_model
+from octavo.scheduling.inputs import Service
 from tests.fakes import request, run
 
 Answers = dict[tuple[str, int], list[TokenSample]]
@@ -196,3 +198,65 @@ def test_depth_one_answers_as_depth_zero(runner: Runner, adds: list[Add], alone:
         *adds, depth=1, num_blocks=24, max_step_tokens=25, max_running=22, max_model_len=300
     )
     assert answers == alone and stats.preemptions > 0
+
+
+CHANGES = [
+    {"policy": "static"},
+    {"policy": "continuous"},
+    {"policy": "prefill-first"},
+    {"allocator": "reserved-max", "max_running": 16},
+    {"allocator": "reserved-pow2"},
+    {"allocator": "reserved-oracle"},
+    {"tbt_target_s": 0.5},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda one: "-".join(map(str, one.values())))
+def test_under_every_policy_and_allocator(
+    runner: Runner, adds: list[Add], alone: Answers, changes: dict[str, Any]
+) -> None:
+    assert runner(*adds, **changes)[0] == alone
+
+
+def test_with_priorities_tenants_and_profiles(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    profiles: tuple[ProfileName | None, ...] = (None, "chat", "voice", "batch")
+    served = [
+        msgspec.structs.replace(
+            one, service=Service(number % 3, f"key-{number % 2}", f"user-{number % 5}", profiles[number % 4])
+        )
+        for number, one in enumerate(adds)
+    ]
+    assert runner(*served, num_blocks=48, max_running=4)[0] == alone
+
+
+def test_beams_are_the_same_among_others_and_preempted(runner: Runner, adds: list[Add]) -> None:
+    prompt = max((one.prompt for one in adds), key=len)
+    searched = [
+        request(
+            f"beams{width}",
+            [(token + width) % runner.ids for token in prompt[:60]],
+            beam_width=width,
+            n=2,
+            temperature=0.0,
+            max_tokens=60,
+            ignore_eos=True,
+        )
+        for width in (2, 3, 4)
+    ]
+    expected: Answers = {}
+    for one in searched:
+        expected |= runner(one)[0]
+    together, stats = runner(*adds[:4], *searched, num_blocks=32, max_running=13, max_model_len=300)
+    assert stats.preemptions > 0
+    assert {key: together[key] for key in expected} == expected
+
+
+def test_the_first_beam_is_at_least_as_likely_as_the_greedy_answer(runner: Runner, adds: list[Add]) -> None:
+    prompt = adds[0].prompt[:40]
+    greedy = request("greedy", prompt, temperature=0.0, max_tokens=12, logprobs=0, ignore_eos=True)
+    beams = request(
+        "beams", prompt, beam_width=4, temperature=0.0, max_tokens=12, logprobs=0, ignore_eos=True
+    )
+    answers = runner(greedy, beams)[0]
+    likely, found = (sum(s.logprob or 0.0 for s in answers[name, 0]) for name in ("greedy", "beams"))
+    assert found >= likely

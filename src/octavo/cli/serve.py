@@ -61,6 +61,15 @@ def serve(
         str | None,
         typer.Option(metavar="NAME", help='What clients put into "model"; the default is MODEL as given.'),
     ] = None,
+    max_queued: Annotated[
+        int | None,
+        typer.Option(
+            "--max-queued-requests",
+            min=0,
+            metavar="COUNT",
+            help="Sequences that may wait for a slot; a request beyond is answered with 503 and Retry-After.",
+        ),
+    ] = None,
     drain_timeout: Annotated[
         float,
         typer.Option(
@@ -98,6 +107,7 @@ def serve(
         api_keys=tuple(api_key or ()),
         cache_per_key=cache_scope == "key",
         key_profiles=key_profiles,
+        max_queued=max_queued,
         drain_timeout_s=drain_timeout,
         on_end=_print_report if report else None,
         on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),

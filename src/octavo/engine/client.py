@@ -250,6 +250,11 @@ class EngineClient:
         """Requests that have not finished."""
         return len(self._open)
 
+    @property
+    def open_sequences(self) -> int:
+        """Sequences of those, that run or wait."""
+        return sum(opened.record.params.attempts for opened in self._open.values())
+
     def generate(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> Stream:
         """`generate_all` of one request."""
         return self.generate_all([(request_id, prompt, params)])

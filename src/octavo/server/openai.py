@@ -110,6 +110,7 @@ async def _answer(
         serving.fingerprint,
         usage_follows=body.include_usage,
     )
+    serving.accept_more(len(prompts) * params.attempts)
     answer = Answer(serving, head, params, prompts, echo=echo)
     tenant = request.scope.get(TENANT, "")
     outputs = serving.client.generate_all(

@@ -52,6 +52,8 @@ class Serving:
         self.metrics = metrics
         self.started_s = int(time.time())
         self.draining = False
+        self.max_queued: int | None = None
+        """Sequences that may wait for a slot; None: any number."""
         self.profiles = dict(profiles or {})
         """Of tenants whose requests have one by default."""
         self._template = ChatTemplate(
@@ -92,6 +94,18 @@ class Serving:
             raise Overloaded("The model is still being loaded; try again in a moment.")
         if model is not None and model != self.model_name:
             raise self.no_such_model(model)
+
+    def accept_more(self, sequences: int) -> None:
+        """Raise Overloaded where so many more would make the queue too long."""
+        if self.max_queued is None:
+            return
+        slots, taken = self.client.info.capacity.max_running, self.client.open_sequences
+        if taken + sequences - slots > self.max_queued:
+            queued = max(taken - slots, 0)
+            self.metrics.on_refused("queue_full")
+            raise Overloaded(
+                f"{queued} sequences wait already, and this server lets {self.max_queued} wait; try again in a moment."
+            )
 
     def no_such_model(self, name: str) -> RequestRefused:
         """404, with the name of what there is."""

@@ -25,6 +25,7 @@ _E2E_S = (
 )  # fmt: skip
 _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
+_REFUSALS = ("queue_full",)
 _REASONS = ("stop", "length", "abort", "error")
 
 
@@ -98,6 +99,13 @@ class Metrics:
             registry=registry,
         )
         self._finished = {reason: finished.labels(model_name, reason) for reason in _REASONS}
+        refused = Counter(
+            "octavo_requests_refused",
+            "Requests turned away, by reason.",
+            ("model_name", "reason"),
+            registry=registry,
+        )
+        self._refused = {reason: refused.labels(model_name, reason) for reason in _REFUSALS}
         self._restarts = counter("octavo_engine_restarts", "Engine processes started after the first.")
         self._seen = _Totals()
 
@@ -131,6 +139,10 @@ class Metrics:
         self._finished[reason].inc()
         if reason in ("stop", "length"):
             self._e2e.observe(since_arrival_s)
+
+    def on_refused(self, reason: str) -> None:
+        """A request was turned away: `queue_full`."""
+        self._refused[reason].inc()
 
     def on_restart(self) -> None:
         """A new engine process: nothing runs in it, and its totals begin at 0."""

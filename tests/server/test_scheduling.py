@@ -1,0 +1,88 @@
+"""What a client can ask of scheduling and memory, over HTTP: queue, priority, profiles, beams, best_of, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Server
+
+
+@pytest.fixture
+def narrow(tiny_engine: dict[str, Any]) -> Iterator[Server]:
+    """Two slots, and four may wait."""
+    server = Server({**tiny_engine, "max_running": 2}, max_queued=4)
+    yield server
+    server.stop()
+
+
+def test_a_full_queue_answers_503_before_anything_is_streamed(narrow: Server) -> None:
+    """Case 9: queue limit 4, 50 at once."""
+
+    def ask(number: int) -> tuple[int, str | None, str]:
+        body = {"prompt": "a", "max_tokens": 150, "ignore_eos": True, "stream": True}
+        with narrow.client.stream("POST", "/v1/completions", json=body) as reply:
+            return reply.status_code, reply.headers.get("retry-after"), reply.read().decode()
+
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(ask, range(50)))
+    served = [text for status, _, text in answers if status == 200]
+    refused = [(after, text) for status, after, text in answers if status == 503]
+    assert len(served) + len(refused) == 50 and len(served) >= 6 and len(refused) >= 20
+    assert all(text.endswith("data: [DONE]\n\n") for text in served)
+    assert all(after and "data:" not in text and '"overloaded' in text for after, text in refused)
+    metrics = narrow.client.get("/metrics").text
+    assert f'reason="queue_full"}} {float(len(refused))}' in metrics
+    narrow.complete(prompt="a", max_tokens=1)
+
+
+def test_one_request_of_many_sequences_does_not_pass_the_queue(narrow: Server) -> None:
+    reply = narrow.post("/v1/completions", prompt=["a"] * 7, max_tokens=1)
+    assert reply.status_code == 503 and "4" in reply.json()["error"]["message"]
+    narrow.complete(prompt=["a"] * 6, max_tokens=1)
+
+
+def test_a_search_gives_n_answers_the_best_first(server: Server) -> None:
+    asked = {"prompt": "Once", "max_tokens": 8, "use_beam_search": True, "logprobs": 0, "ignore_eos": True}
+    answer = server.complete(**asked, n=3)
+    sums = [sum(choice["logprobs"]["token_logprobs"]) for choice in answer["choices"]]
+    assert len(sums) == 3 and sums == sorted(sums, reverse=True)
+    assert len({choice["text"] for choice in answer["choices"]}) == 3
+    assert answer["usage"]["completion_tokens"] == 24
+    wider = server.complete(**asked, n=1, beam_width=8)
+    assert sum(wider["choices"][0]["logprobs"]["token_logprobs"]) >= sums[0]
+    chat = server.post(
+        "/v1/chat/completions",
+        messages=[{"role": "user", "content": "Hi"}],
+        use_beam_search=True,
+        beam_width=3,
+        max_tokens=5,
+    )
+    assert chat.status_code == 200 and len(chat.json()["choices"]) == 1
+
+
+def test_best_of_gives_the_best_of_its_attempts(server: Server) -> None:
+    asked = {"prompt": "Once", "max_tokens": 6, "seed": 3, "logprobs": 0, "temperature": 1.5}
+    [best] = server.complete(**asked, best_of=5)["choices"]
+    every = server.complete(**asked, n=5)["choices"]
+    means = [sum(c["logprobs"]["token_logprobs"]) / len(c["logprobs"]["tokens"]) for c in every]
+    assert best["text"] == every[means.index(max(means))]["text"]
+
+
+def test_priority_user_and_profile_change_nothing_in_an_answer(server: Server) -> None:
+    asked = {"prompt": "Once", "max_tokens": 8, "seed": 3}
+    usual = server.complete(**asked)["choices"]
+    for own in ({"priority": -5}, {"user": "me"}, {"profile": "voice"}, {"profile": "batch"}):
+        assert server.complete(**asked, **own)["choices"] == usual
+
+
+def test_the_report_tells_what_memory_was_good_for(server: Server) -> None:
+    server.complete(prompt="Once upon a time", max_tokens=30, ignore_eos=True, n=2)
+    report = server.client.get("/report").json()
+    assert (report["policy"], report["allocator"]) == ("stall-free", "paged")
+    assert report["steps"] > 0 and report["most_running"] >= 2
+    assert 0 < report["internal_waste"] < 1 and report["external_waste"] == 0
+    assert report["now"]["total"] > 0
