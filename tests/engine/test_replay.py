@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from octavo.config import AllocatorName, PolicyName
 from octavo.engine.replay import replay
 from octavo.engine.steplog import StepLog
 from octavo.errors import ModelError, SettingsError
+from octavo.scheduling.profiles import Targets
+from octavo.timing.step_time import StepLoad, TimedLoad
 from tests.fakes import limits, make_engine, request, run
 
 
@@ -187,3 +191,37 @@ def test_a_flipped_byte_anywhere_is_no_fault_of_ours(tmp_path: Path) -> None:
         except ModelError as error:
             refusals.append(str(error))
     assert refusals and all(str(path) in refusal for refusal in refusals)
+
+
+@pytest.mark.parametrize("policy", get_args(PolicyName))
+@pytest.mark.parametrize("allocator", ["paged", "reserved-pow2"])
+def test_a_replay_knows_policies_allocators_targets_and_searches(
+    tmp_path: Path, policy: PolicyName, allocator: AllocatorName
+) -> None:
+    path = tmp_path / "steps.jsonl"
+    engine = make_engine(
+        limits(num_blocks=24, max_step_tokens=256),
+        log=str(path),
+        policy=policy,
+        allocator=allocator,
+        budget_tokens=40,
+        targets=Targets(tbt_s=0.03),
+        measured=tuple(TimedLoad(StepLoad(n, 1, 0, n), 0.005 + 0.001 * n) for n in (1, 4, 16, 64)),
+        aging_s=0.5,
+    )
+    adds = [
+        request(f"r{i}", f"{i} prompt " * (i + 1), max_tokens=30, n=1 + i % 2, seed=i, priority=i % 3,
+                tenant="ab"[i % 2], profile=(None, "chat", "batch")[i % 3], best_of=3 if i == 4 else None)
+        for i in range(6)
+    ]  # fmt: skip
+    if allocator == "paged":
+        adds.append(request("beams", "a beam", beam_width=3, temperature=0.0, max_tokens=12))
+    for add in adds:
+        engine.add(add)
+        engine.step()
+        engine.clock.advance(0.02)  # type: ignore[attr-defined]
+    run(engine)
+    steps = engine.stats().steps
+    engine.close()
+    [report] = replay(path)
+    assert report.difference is None and report.steps == steps

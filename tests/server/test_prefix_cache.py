@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,3 +71,30 @@ def test_keys_find_only_their_own(keyed: Server) -> None:
         return cached(response.json())
 
     assert [ask("first"), ask("second"), ask("first"), ask("second")] == [0, 0, 48, 48]
+
+
+def test_a_chat_of_ten_turns_finds_all_earlier_ones(model_dir: Path) -> None:
+    """The default model: its template, rendered again with the answers as text, gives the same tokens again."""
+    server = Server({"model_dir": str(model_dir), "kv_memory_bytes": 200 << 20}, model_name="smollm2")
+    try:
+        messages: list[dict[str, str]] = []
+        found = earlier = length = 0
+        for turn in range(10):
+            messages.append(
+                {
+                    "role": "user",
+                    "content": f"Tell me fact number {turn} about octopuses 🐙, in one sentence.",
+                }
+            )
+            reply = server.post(
+                "/v1/chat/completions", messages=messages, max_tokens=40, temperature=0, model="smollm2"
+            ).json()
+            answer = reply["choices"][0]["message"]["content"]
+            messages.append({"role": "assistant", "content": answer})
+            if turn:
+                found += cached(reply)
+                earlier += length
+            length = reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"]
+        assert found >= 0.9 * earlier
+    finally:
+        server.stop()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
+
 from octavo.memory.accounting import Accounting, MemoryUse, Report
 from octavo.scheduling.places import Places
 from octavo.scheduling.sequence import Sequence
@@ -26,10 +28,15 @@ class Reporter:
         self._use = MemoryUse()
         self._counted = False
 
+    @property
+    def counts_next(self) -> bool:
+        """Duplicates will be looked for in the next step."""
+        return self._steps % _DUPLICATES_EVERY == 0
+
     def look(self, running: Collection[Sequence], kept: Collection[Sequence], waiting: int) -> None:
         """This is held in the step that begins."""
+        self._counted = self.counts_next
         self._steps += 1
-        self._counted = self._steps % _DUPLICATES_EVERY == 1
         self._running, self._idle_slots = len(running), len(kept)
         size, pools = self._config.limits.block_size, self._places.pools
         held = sum(len(table.blocks) for one in (*running, *kept) for table in one.tables)
@@ -43,6 +50,13 @@ class Reporter:
             duplicate=size * self._duplicates(running) if self._counted else self._use.duplicate,
             shared=size * (held - used),
         )
+
+    def look_on(self, running: int) -> None:
+        """In the next step nothing is new, but that each of those that run has one token more."""
+        self._counted = False
+        self._steps += 1
+        stored = self._use.stored + running * len(self._places.pools)
+        self._use = msgspec.structs.replace(self._use, stored=stored)
 
     def lasted(self, seconds: float) -> None:
         """The step that was looked at has ended."""

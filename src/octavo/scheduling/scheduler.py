@@ -29,7 +29,7 @@ from octavo.scheduling.sequence import Request, Sequence
 from octavo.scheduling.settings import Counters, SchedulerConfig
 from octavo.scheduling.writer import Advance, Flight, Writer
 from octavo.text.vocabulary import Vocabulary
-from octavo.timing.step_time import StepTime
+from octavo.timing.step_time import StepLoad, StepTime
 
 __all__ = ["Counters", "Scheduler", "SchedulerConfig"]
 
@@ -62,7 +62,7 @@ class Scheduler:
         self._end_ids = frozenset(config.end_ids)
         self._writer = Writer(limits.block_size, self._fork)
         self._flights: dict[int, Flight] = {}
-        self._timed: Flight | None = None
+        self._timed = StepLoad()
         """Of the step whose duration comes with the next inputs."""
         self._numbers = count()
         self._outbox: list[SequenceOutput] = []
@@ -81,9 +81,7 @@ class Scheduler:
     def schedule(self, inputs: Inputs) -> Plan:
         """Take the messages in and decide one step. The plan has no rows when there is nothing to compute."""
         self.order.now_s = inputs.now_s
-        if self._timed is not None and self._timed.load.tokens:
-            self.step_time.observe(self._timed.load, inputs.last_duration_s)
-            self._reporter.lasted(inputs.last_duration_s)
+        self.lasted(inputs.last_duration_s)
         for message in inputs.messages:
             if isinstance(message, Add):
                 self._add(message)
@@ -93,13 +91,11 @@ class Scheduler:
         if not self.order.plain:
             for sequence, advance in advances.items():
                 self.order.charge(sequence.request, advance.tokens)
-        plan, self._timed = self._writer.write(self.counters.steps, advances, budget.load)
+        plan, flight = self._writer.write(self.counters.steps, advances)
+        self._timed = budget.load
         if plan.rows:
-            self._flights[plan.step] = self._timed
-            self.counters.steps += 1
-            self.counters.step_tokens += budget.load.tokens
-            self._reporter.look(self.running, self.kept, len(self.waiting))
-            self.counters.idle_slot_steps += len(self.kept)
+            self._flights[plan.step] = flight
+            self.stepped(budget.load, looked=True)
         return plan
 
     def commit(self, plan: Plan, samples: Samples) -> None:
@@ -139,6 +135,40 @@ class Scheduler:
     def report(self) -> Report:
         """What the memory was good for, since the start."""
         return self._reporter.report(self.counters)
+
+    # ---- what `stretch` calls: the parts of a step that it does not do itself
+
+    @property
+    def settled(self) -> bool:
+        """Nothing flies, and nothing is kept for a batch."""
+        return not (self._flights or self.kept)
+
+    def lasted(self, seconds: float) -> None:
+        """The step before took so long."""
+        if self._timed.tokens:
+            self.step_time.observe(self._timed, seconds)
+            self._reporter.lasted(seconds)
+
+    @property
+    def looks_closely(self) -> bool:
+        """The report wants to see all sequences in the next step."""
+        return self._reporter.counts_next
+
+    def stepped(self, load: StepLoad, *, looked: bool) -> None:
+        """A step begins. `looked`: tables may have changed; else each sequence has one token more, and that is all."""
+        self._timed = load
+        self.counters.steps += 1
+        self.counters.step_tokens += load.tokens
+        self.counters.idle_slot_steps += len(self.kept)
+        if looked:
+            self._reporter.look(self.running, self.kept, len(self.waiting))
+        else:
+            self._reporter.look_on(len(self.running))
+
+    def tell(self, output: SequenceOutput) -> None:
+        """Of `len(output.samples)` tokens that were not committed here."""
+        self._outbox.append(output)
+        self.counters.generation_tokens += len(output.samples)
 
     def take_outputs(self) -> tuple[SequenceOutput, ...]:
         """Everything to be told since the last call."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from octavo.backends.base import BlockCopy, Plan, PlanRow, SampleRow, SlotOpen
 from octavo.memory.table import BlockTable, Growth
 from octavo.scheduling.sequence import Sequence
-from octavo.timing.step_time import StepLoad
 
 __all__ = ["Advance", "Flight", "Writer"]
 
@@ -29,7 +28,6 @@ class Flight(NamedTuple):
     computed: list[tuple[Sequence, tuple[BlockTable, ...], int]]
     """What the plan has computed when it is done: a sequence's tokens up to a place, in the tables that it had. Only of
     sequences with whole blocks that the prefix cache was not told of."""
-    load: StepLoad
 
 
 class Writer:
@@ -46,13 +44,13 @@ class Writer:
         """Is its next token known, or chosen by the last plan?"""
         return not sequence.pending or (sequence in self._awaited and not sequence.request.params.beam_width)
 
-    def write(self, step: int, advances: dict[Sequence, Advance], load: StepLoad) -> tuple[Plan, Flight]:
+    def write(self, step: int, advances: dict[Sequence, Advance]) -> tuple[Plan, Flight]:
         """The plan of `step`; every sequence's counts stand as after it."""
         opens: list[SlotOpen] = []
         copies: list[BlockCopy] = []
         rows: list[PlanRow] = []
         samples: list[SampleRow] = []
-        flight = Flight([], [], [], load)
+        flight = Flight([], [], [])
         awaited: dict[Sequence, int] = {}
 
         def choose(sequence: Sequence, offset: int) -> None:
