@@ -13,9 +13,17 @@ from octavo.timing.clock import ManualClock, WallClock
 from tests.fakes import make_engine, request, run
 
 
+class Step:
+    """What runs, in words."""
+
+    def describe(self) -> str:
+        return "step 7, request r1"
+
+
 def test_a_long_step_is_named_once_for_each_doubling(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    watchdog = Watchdog(clock, lambda: "step 7, request r1", patience_s=10.0, look_every_s=0.005)
+    step = Step()
+    watchdog = Watchdog(clock, step.describe, patience_s=10.0, look_every_s=0.005)
     watchdog.begin()
     for _ in range(30):
         clock.advance(1.0)
@@ -28,12 +36,24 @@ def test_a_long_step_is_named_once_for_each_doubling(caplog: pytest.LogCaptureFi
 
 def test_a_step_that_was_expected_to_be_long_gets_its_time(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    watchdog = Watchdog(clock, lambda: "", patience_s=1.0, look_every_s=0.005)
+    step = Step()
+    watchdog = Watchdog(clock, step.describe, patience_s=1.0, look_every_s=0.005)
     watchdog.begin(expected_s=2.0)
     clock.advance(39.0)
     time.sleep(0.05)
     watchdog.close()
     assert not caplog.records
+
+
+def test_a_watch_ends_with_what_it_watches() -> None:
+    step = Step()
+    watchdog = Watchdog(ManualClock(), step.describe, look_every_s=0.005)
+    watchdog.begin()
+    del step
+    thread = watchdog._thread
+    assert thread is not None
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 def test_the_engine_describes_its_step() -> None:

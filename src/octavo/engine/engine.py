@@ -152,7 +152,6 @@ class Engine:
         """Free the backend's threads and memory, and finish the log. Calling it twice is harmless."""
         if self._watchdog is not None:
             self._watchdog.close()
-            self._watchdog = None  # it knows this engine: without the circle both are gone at once
         self.backend.close()
         if self._log:
             self._log.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from weakref import WeakMethod
 
 from octavo.timing.clock import Clock
 
@@ -31,9 +32,10 @@ class Watchdog:
         patience_s: float = 10.0,
         look_every_s: float = 1.0,
     ) -> None:
-        """`describe`: the step that runs, in words; called from another thread."""
+        """`describe`: a method that says the step which runs in words; called from another thread. Its object is not
+        kept alive: when that is gone the watch is over."""
         self._clock = clock
-        self._describe = describe
+        self._describe = WeakMethod(describe)
         self._patience_s = patience_s
         self._look_every_s = look_every_s
         self._began_s: float | None = None
@@ -61,7 +63,10 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._end.wait(self._look_every_s):
+            describe = self._describe()
+            if describe is None:
+                return
             began_s, due_s = self._began_s, self._due_s
             if began_s is not None and (taken_s := self._clock.now_s() - began_s) > due_s:
                 self._due_s = 2 * taken_s
-                _logger.error("a step has been running for %.0f s: %s", taken_s, self._describe())
+                _logger.error("a step has been running for %.0f s: %s", taken_s, describe())
