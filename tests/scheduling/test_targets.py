@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_speech_hurries_until_its_first_sentence_has_ended() -> None:
     timed.add("long", 4000, 1, at=0.06)
     timed.run(lambda: len(timed.times.get("voice", ())) == 30)
     times = timed.times["voice"]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     hurried = max(gaps[1:dot])
     assert hurried <= seconds_of(1 + 16) + 1e-9  # the least chunk that a prompt gets
     assert max(gaps[dot + 1 :]) > 2 * hurried

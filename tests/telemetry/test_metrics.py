@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from octavo.engine.messages import Stats
+from octavo.memory.accounting import MemoryUse
 from octavo.telemetry.metrics import Metrics
 
 
@@ -25,7 +26,8 @@ def samples(metrics: Metrics) -> dict[str, float]:
     for family in families:
         for sample in family.samples:
             assert sample.labels["model_name"] == "m"
-            reason = sample.labels.get("finished_reason")
+            own = [value for label, value in sample.labels.items() if label not in ("model_name", "le")]
+            reason = own[0] if own else None
             if "le" not in sample.labels:
                 found[f"{sample.name}/{reason}" if reason else sample.name] = sample.value
     return found
@@ -54,7 +56,21 @@ def test_vllms_names_and_ours() -> None:
         "vllm:request_success_total/abort",
         "vllm:request_success_total/error",
         "octavo_engine_restarts_total",
+        "octavo_requests_refused_total/queue_full",
+        "octavo_kv_waste_tokens/internal",
+        "octavo_kv_waste_tokens/external",
+        "octavo_kv_waste_tokens/duplicate",
+        "octavo_kv_shared_tokens",
     }
+
+
+def test_waste_by_kind() -> None:
+    metrics = Metrics("m")
+    metrics.on_memory(MemoryUse(total=160, allocated=64, stored=50, external=32, duplicate=16, shared=48))
+    found = samples(metrics)
+    kinds = {kind: found[f"octavo_kv_waste_tokens/{kind}"] for kind in ("internal", "external", "duplicate")}
+    assert kinds == {"internal": 14, "external": 32, "duplicate": 16}
+    assert found["octavo_kv_shared_tokens"] == 48
 
 
 def test_two_servers_in_one_process_do_not_share_numbers() -> None:

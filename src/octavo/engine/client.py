@@ -34,7 +34,7 @@ from octavo.engine.messages import (
 from octavo.engine.stream import Stream
 from octavo.engine.wire import FrameReader, WireError, frame
 from octavo.errors import EngineDied, InvalidParameter
-from octavo.memory.accounting import Report
+from octavo.memory.accounting import MemoryUse, Report
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
@@ -70,6 +70,9 @@ class Observer(Protocol):
         """A request ended: the reason of its last sequence, or `abort` when the reader left."""
 
     def on_restart(self) -> None: ...
+
+    def on_memory(self, use: MemoryUse) -> None:
+        """Once a second, and when nothing is left to do."""
 
 
 class _Child:
@@ -334,7 +337,10 @@ class EngineClient:
         match message:
             case Outputs(items, stats, report):
                 self._stats = stats
-                self._report = report or self._report
+                if report is not None:
+                    self._report = report
+                    if self.observer is not None:
+                        self.observer.on_memory(report.now)
                 if self.observer is not None:
                     self.observer.on_step(stats)
                 for output in items:

@@ -77,6 +77,11 @@ class Reporter:
                 names.add(name)
         return (len(places) - len(names)) * len(self._places.pools)
 
+    def rest(self) -> None:
+        """Nothing runs any more: nothing is held."""
+        total = self._config.limits.block_size * sum(pool.total for pool in self._places.pools)
+        self._accounting.now = MemoryUse(total=total)
+
     def report(self, counters: Counters) -> Report:
         """Since the start."""
         account = self._accounting

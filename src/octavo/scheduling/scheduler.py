@@ -134,6 +134,8 @@ class Scheduler:
 
     def report(self) -> Report:
         """What the memory was good for, since the start."""
+        if self.idle:
+            self._reporter.rest()
         return self._reporter.report(self.counters)
 
     # ---- what `stretch` calls: the parts of a step that it does not do itself

@@ -50,6 +50,19 @@ class StepStats(Protocol):
     def prefix_hit_tokens(self) -> int: ...
 
 
+class MemoryUse(Protocol):
+    """How the KV memory is used (memory/accounting.MemoryUse), in tokens."""
+
+    @property
+    def internal(self) -> int: ...
+    @property
+    def external(self) -> int: ...
+    @property
+    def duplicate(self) -> int: ...
+    @property
+    def shared(self) -> int: ...
+
+
 class _Totals(NamedTuple):
     """What one engine process has counted since its start."""
 
@@ -107,7 +120,24 @@ class Metrics:
         )
         self._refused = {reason: refused.labels(model_name, reason) for reason in _REFUSALS}
         self._restarts = counter("octavo_engine_restarts", "Engine processes started after the first.")
+        waste = Gauge(
+            "octavo_kv_waste_tokens",
+            "KV memory without use, in tokens that fit in: held without one, free but in pieces, stored twice.",
+            ("model_name", "kind"),
+            registry=registry,
+        )
+        self._waste = {kind: waste.labels(model_name, kind) for kind in ("internal", "external", "duplicate")}
+        self._shared = gauge(
+            "octavo_kv_shared_tokens", "KV memory that sharing saves, in tokens that fit in."
+        )
         self._seen = _Totals()
+
+    def on_memory(self, use: MemoryUse) -> None:
+        """Once a second, and when nothing is left to do."""
+        self._waste["internal"].set(use.internal)
+        self._waste["external"].set(use.external)
+        self._waste["duplicate"].set(use.duplicate)
+        self._shared.set(use.shared)
 
     def on_step(self, stats: StepStats) -> None:
         """A step ended."""
