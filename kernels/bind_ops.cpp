@@ -116,8 +116,7 @@ Out<float, 3> attention(Memory memory, int layer, Ints block_table, int position
   auto out = make<float, 3>({q.shape(0), q.shape(1), q.shape(2)});
   const int most = (position + queries + kSegment - 1) / kSegment;
   const size_t record = static_cast<size_t>(dim) + 2;
-  std::vector<float> parts(split > 0 ? static_cast<size_t>(tile * group * split) * record : 0);
-  std::vector<float> all(split > 0 ? static_cast<size_t>(tile * group * most) * record : 0);
+  std::vector<float> parts(split > 0 ? static_cast<size_t>(tile * group * most) * record : 0);
 
   nb::gil_scoped_release release;
   for (int head = 0; head < kv_heads; ++head)
@@ -141,18 +140,15 @@ Out<float, 3> attention(Memory memory, int layer, Ints block_table, int position
         continue;
       }
       const int rows = item.queries * group;
+      item.ldp = segments * static_cast<int64_t>(record);
       for (int s = 0; s < segments; s += split) {
         item.segment_begin = s;
         item.segment_end = std::min(s + split, segments);
-        item.partial = parts.data();
+        item.partial = parts.data() + static_cast<size_t>(s) * record;
         k.attention(item);
-        const size_t width = static_cast<size_t>(item.segment_end - s) * record;
-        for (int r = 0; r < rows; ++r)
-          std::copy_n(parts.data() + static_cast<size_t>(r) * width, width,
-                      all.data() + (static_cast<size_t>(r) * segments + s) * record);
       }
       for (int r = 0; r < rows; ++r)
-        k.attention_merge(all.data() + static_cast<size_t>(r) * segments * record, segments, dim,
+        k.attention_merge(parts.data() + r * item.ldp, segments, dim,
                           item.out + (r / group) * item.ldo + (head * group + r % group) * dim);
     }
   return out;

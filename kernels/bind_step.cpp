@@ -242,6 +242,7 @@ class BoundRuntime {
     all["by_rows"] = runtime.by_rows();
     all["allocations"] = runtime.allocations();
     all["weight_bytes"] = runtime.weight_bytes();
+    all["kv_bytes"] = runtime.kv_bytes();
     return all;
   }
 
@@ -361,7 +362,7 @@ void bind_step(nb::module_& module) {
       .def("launch", &BoundRuntime::launch, "plan"_a)
       .def("sample", &BoundRuntime::sample, "masks"_a = nb::none(),
            "One (token, logprob or None, top) per sample of the plan launched last; token -1 where logits are NaN.")
-      .def("counters", &BoundRuntime::counters, "What the last launch did: barriers, by_rows.")
+      .def("counters", &BoundRuntime::counters, "What the last launch did: see NativeBackend.")
       .def("measure", &BoundRuntime::measure, "enabled"_a, "Measure stages from now on, or not.")
       .def("times", &BoundRuntime::times, "Seconds of worker 0 per stage since the last call.")
       .def(

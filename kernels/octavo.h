@@ -125,7 +125,9 @@ static inline int64_t head_bytes(const KvCache& cache) {
 KvType kv_type_of(const char* name);
 
 // Attention of a tile of consecutive query tokens of one sequence, for all query heads that share one KV head,
-// over segments [segment_begin, segment_end). For each query and head, each segment s gives
+// over segments [segment_begin, segment_end). (Queries of several sequences may stand for them where the segments lie
+// in the same blocks for all: with a position at the segments' end, each sees everything.)
+// For each query and head, each segment s gives
 //   m_s = max score,  l_s = Σ exp(score − m_s),  o_s = Σ exp(score − m_s)·V,
 // and segments are merged in ascending order (the running result first). The merge is the same arithmetic
 // whether this call does it (partial == nullptr: `out` gets the normalised result, all segments must be asked for)
@@ -145,8 +147,9 @@ struct AttentionItem {
   int32_t segment_end = 0;
   float* out = nullptr;  // first query token's row of a; head h at out + h·head_dim
   int64_t ldo = 0;
-  float* partial = nullptr;  // [queries][group][segment_end − segment_begin][head_dim + 2] (o, m, l);
+  float* partial = nullptr;  // [queries][group] times [segment_end − segment_begin][head_dim + 2] (o, m, l);
                              // (0, −inf, 0) where a query sees nothing of a segment: merging it changes nothing
+  int64_t ldp = 0;           // floats between those of one query and head and those of the next
 };
 
 // How one row's token is chosen; see ChoiceRule in backends/base.py, whose steps these are.

@@ -75,10 +75,12 @@ class Runtime {
 
   // (step << 16) + layer: moves while a step runs. Any thread may read it.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
-  // Of the last launch and its sample: barriers of the layers, calls for heap memory, bytes of weights multiplied.
+  // Of the last launch and its sample: barriers of the layers, calls for heap memory, bytes of weights multiplied, and
+  // of K and V that attention read.
   int64_t barriers() const { return barriers_; }
   int64_t allocations() const { return allocations_; }
   int64_t weight_bytes() const;
+  int64_t kv_bytes() const;
   bool by_rows() const { return by_rows_; }  // how the last launch ran
 
   // Where the time goes: seconds that worker 0 spent per stage since the last call. Measured only when enabled.
@@ -112,24 +114,32 @@ class Runtime {
   struct Worker {
     View own;                   // h, and k, v, g of a tile
     Panel* panels[2] = {};      // the second for an up of another kind than its gate
-    float* rotated = nullptr;   // one row of q
-    float* pieces = nullptr;    // [segments][head_dim + 2]
+    float* queries = nullptr;   // rows of q that a part of attention reads
     float* work = nullptr;      // [vocab]
     int32_t* counts = nullptr;  // [vocab]
-    int64_t weight_bytes = 0;
+    int64_t weight_bytes = 0, kv_bytes = 0;
   };
-  // Attention of `count` consecutive tokens of a sequence, for some KV heads, over some segments.
+  // Attention of `count` consecutive tokens of a sequence, for some KV heads, over some segments. It may be a part of
+  // one split; or of several, which share the segments: slot and tokens are then the first one's.
   struct Item {
     int32_t slot = 0;
     int32_t first = 0, count = 0;  // tokens of the step
     int32_t head_begin = 0, head_end = 0;
     int32_t segment_begin = 0, segment_end = 0;
-    int32_t split = -1;  // who joins the segments, if they are divided: then one token and one head
+    int32_t split_begin = 0, split_end = 0;
   };
+  // A row of the plan whose attention is made in parts.
   struct Split {
-    int32_t segments = 0, part_segments = 0;  // all, and how many each part has (the last may have fewer)
-    float* partial = nullptr;                 // part after part: [group][its segments][head_dim + 2]
-    int32_t parts() const { return (segments + part_segments - 1) / part_segments; }
+    int32_t slot = 0;
+    int32_t first = 0, count = 0;  // its tokens
+    int32_t place = 0;             // of the first one among all that are split
+    int32_t shared = 0;            // its first segments, which are read together with other rows
+    int32_t parts = 0;             // items that each head waits for
+  };
+  // Rows of order_ that read the same blocks in some segments.
+  struct Run {
+    int32_t begin = 0, end = 0;
+    int32_t segment_begin = 0, segment_end = 0;
   };
   struct alignas(64) Counter {
     std::atomic<int32_t> value{0};
@@ -145,7 +155,13 @@ class Runtime {
   void accept(const StepPlan& plan, const StepPlan::Sample& sample);
   void run(const StepPlan& plan);
   void make_items(const StepPlan& plan);
-  void add_row(int32_t slot, int32_t first, int32_t count, bool whole, int32_t part_segments);
+  void add_row(const Item& row, int32_t heads);
+  void find_runs(const StepPlan& plan);
+  int compare_blocks(int32_t slot, int32_t other, int32_t segment) const;
+  void share(const StepPlan& plan, int64_t most);
+  int32_t add_split(int32_t slot, int32_t first, int32_t count, int32_t shared);
+  void add_run(int32_t begin, int32_t end, const Run& run, int64_t most);
+  void add_parts(Item item, int32_t begin, int32_t end, int32_t part_segments, int32_t heads);
 
   void run_strips(int worker);
   void run_rows(int worker);
@@ -158,7 +174,9 @@ class Runtime {
   void store(const Op& op, int32_t token, int32_t head_begin, int32_t head_end, float* k, const float* v) const;
   void attend(const Op& op, Worker& own, Claims& claims, bool fused);
   void attend_item(const Op& op, const Item& item, Worker& own, bool fused);
-  void join(const Item& item, Worker& own) const;
+  void attend_part(const Op& op, const Item& item, AttentionItem& call, Worker& own, bool fused);
+  void join(const Split& split, int32_t head) const;
+  int64_t read_bytes(const AttentionItem& call) const;
   void choose(int worker);
   void answer(size_t index, const float* logits, Worker& own);
   void wait(int worker);
@@ -168,6 +186,13 @@ class Runtime {
   int32_t* history(int32_t slot) const { return histories_ + static_cast<int64_t>(slot) * limits_.max_model_len; }
   int32_t* table(int32_t slot, int32_t group) const {
     return tables_ + (static_cast<int64_t>(group) * limits_.max_slots + slot) * max_blocks_;
+  }
+  // What is kept for a KV head of split token `place`: [group][split_segments_][head_dim + 2].
+  float* partial(int32_t head, int32_t place) const {
+    return partials_ + (int64_t{head} * split_tokens_ + place) * group_size_ * split_segments_ * (sizes_.head_dim + 2);
+  }
+  Counter& joined(const Split& split, int32_t head) const {
+    return joined_[(&split - splits_.data()) * sizes_.kv_heads + head];
   }
   int32_t* token_blocks(int32_t group) const {
     return token_blocks_ + static_cast<int64_t>(group) * limits_.max_step_tokens;
@@ -179,8 +204,8 @@ class Runtime {
   const int32_t threads_;
   const int32_t group_size_;    // query heads per KV head
   const int32_t max_blocks_;    // in a block table
-  const int32_t max_segments_;  // of a sequence
-  const int32_t max_splits_;
+  const int32_t part_tokens_;   // whose queries a part of attention takes at once
+  const int64_t max_partials_;  // of each query head: split tokens × split segments
   const RopeTable rope_;
   const std::vector<Op> body_;
   const Op final_norm_, head_;
@@ -214,7 +239,12 @@ class Runtime {
   std::vector<int32_t> sample_tokens_;  // the token that each sample reads
   std::vector<Item> items_;
   std::vector<Split> splits_;
-  std::unique_ptr<Counter[]> joined_;  // [max_splits]: parts done, over all layers
+  int32_t split_tokens_ = 0, split_segments_ = 0;  // of all, and of the longest
+  std::vector<int32_t> order_;                     // rows of the plan: those of a run side by side
+  std::vector<int32_t> splits_before_;             // each place of order_, and its end
+  std::vector<int32_t> split_of_row_;              // −1: none
+  std::vector<Run> runs_;
+  std::unique_ptr<Counter[]> joined_;  // [max_slots][kv_heads]: parts done, over all layers
   int32_t tile_rows_ = 0;
   bool by_rows_ = false;
   bool sample_due_ = false;

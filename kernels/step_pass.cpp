@@ -36,6 +36,12 @@ int64_t Runtime::weight_bytes() const {
   return bytes;
 }
 
+int64_t Runtime::kv_bytes() const {
+  int64_t bytes = 0;
+  for (const Worker& own : workers_) bytes += own.kv_bytes;
+  return bytes;
+}
+
 void Runtime::reach(int32_t layer) {
   const uint64_t step = progress_.load(std::memory_order_relaxed) >> 16;
   progress_.store(step << 16 | static_cast<uint64_t>(std::max(layer, 0)), std::memory_order_relaxed);
@@ -219,70 +225,49 @@ void Runtime::attend(const Op& op, Worker& own, Claims& claims, bool fused) {
   for (int32_t i; (i = claims.take(items)) >= 0;) attend_item(op, items_[static_cast<size_t>(i)], own, fused);
 }
 
-// `fused`: q and k are not rotated yet, and k and v not written. Of a divided head, every part rotates its own copy
-// of q, and the part with the newest position writes.
+// `fused`: q and k are not rotated yet, and k and v not written. The item with the newest position writes.
 void Runtime::attend_item(const Op& op, const Item& item, Worker& own, bool fused) {
   const Area &q = shared_[Buffer::Q], &k = shared_[Buffer::K], &v = shared_[Buffer::V], &a = shared_[Buffer::A];
-  const int32_t slice = group_size_ * sizes_.head_dim;
-  const float* query = q.f32 + int64_t{item.first} * q.width;
-  const bool newest = item.segment_end == last_segment(item.first + item.count - 1);
-  if (fused) {
-    for (int32_t t = item.first; t < item.first + item.count && newest; ++t)
+  const int32_t end = item.first + item.count, slice = group_size_ * sizes_.head_dim;
+  if (fused && item.segment_end == last_segment(end - 1))
+    for (int32_t t = item.first; t < end; ++t)
       store(op, t, item.head_begin, item.head_end, k.f32 + int64_t{t} * k.width, v.f32 + int64_t{t} * v.width);
-    const int32_t begin = item.head_begin * slice, heads = (item.head_end - item.head_begin) * group_size_;
-    if (op.rotate && item.split >= 0) {
-      std::memcpy(own.rotated + begin, query + begin, static_cast<size_t>(slice) * sizeof(float));
-      rotate(own.rotated + begin, heads, item.first);
-      query = own.rotated;
-    } else if (op.rotate) {
-      for (int32_t t = item.first; t < item.first + item.count; ++t)
-        rotate(q.f32 + int64_t{t} * q.width + begin, heads, t);
-    }
-  }
   AttentionItem call;
   call.cache = &caches_[static_cast<size_t>(op.group)];
   call.layer = op.place;
   call.table = table(item.slot, op.group);
-  call.q = query;
-  call.ldq = q.width;
   call.position = positions_[item.first];
   call.queries = item.count;
   call.group = group_size_;
   call.scale = op.scale;
   call.segment_begin = item.segment_begin;
   call.segment_end = item.segment_end;
-  call.out = a.f32 + int64_t{item.first} * a.width;
-  call.ldo = a.width;
-  if (item.split >= 0) {
-    const Split& split = splits_[static_cast<size_t>(item.split)];
-    call.kv_head = item.head_begin;
-    call.partial = split.partial + int64_t{item.segment_begin} * group_size_ * (sizes_.head_dim + 2);
-    kernels_.attention(call);
-    const int32_t done = joined_[item.split].value.fetch_add(1, std::memory_order_acq_rel) + 1;
-    if (done % split.parts()) return;
-    join(item, own);
+  if (item.split_begin < item.split_end) {
+    attend_part(op, item, call, own, fused);
   } else {
+    if (fused && op.rotate)
+      for (int32_t t = item.first; t < end; ++t)
+        rotate(q.f32 + int64_t{t} * q.width + item.head_begin * slice, (item.head_end - item.head_begin) * group_size_,
+               t);
+    call.q = q.f32 + int64_t{item.first} * q.width;
+    call.ldq = q.width;
+    call.out = a.f32 + int64_t{item.first} * a.width;
+    call.ldo = a.width;
     for (call.kv_head = item.head_begin; call.kv_head < item.head_end; ++call.kv_head) kernels_.attention(call);
+    for (int32_t t = item.first; t < end && a.q; ++t) quantize(a, t, item.head_begin * slice, item.head_end * slice);
   }
-  if (a.q)
-    for (int32_t t = item.first; t < item.first + item.count; ++t)
-      quantize(a, t, item.head_begin * slice, item.head_end * slice);
+  own.kv_bytes += (item.head_end - item.head_begin) * read_bytes(call);
 }
 
-// The last part to be ready merges all of a head, in ascending order whoever computed them.
-void Runtime::join(const Item& item, Worker& own) const {
-  const Split& split = splits_[static_cast<size_t>(item.split)];
-  const int64_t piece = sizes_.head_dim + 2;
-  float* out = shared_[Buffer::A].f32 + int64_t{item.first} * shared_[Buffer::A].width;
-  for (int32_t g = 0; g < group_size_; ++g) {
-    for (int32_t s = 0; s < split.segments; s += split.part_segments) {
-      const int32_t count = std::min(split.part_segments, split.segments - s);
-      std::memcpy(own.pieces + s * piece, split.partial + (int64_t{s} * group_size_ + int64_t{g} * count) * piece,
-                  static_cast<size_t>(count * piece) * sizeof(float));
-    }
-    kernels_.attention_merge(own.pieces, split.segments, sizes_.head_dim,
-                             out + (int64_t{item.head_begin} * group_size_ + g) * sizes_.head_dim);
+// Bytes of K and V of one head that `call` reads: all that its last query sees, once for every kAttentionRows.
+int64_t Runtime::read_bytes(const AttentionItem& call) const {
+  const int32_t rows = call.queries * group_size_;
+  int64_t blocks = 0;
+  for (int32_t end = std::min(kAttentionRows, rows); end; end = end < rows ? std::min(end + kAttentionRows, rows) : 0) {
+    const int32_t seen = std::min(call.position + (end - 1) / group_size_ + 1, call.segment_end * kSegment);
+    blocks += std::max(0, ceil_div(seen - call.segment_begin * kSegment, kBlockTokens));
   }
+  return 2 * blocks * head_bytes(*call.cache);
 }
 
 }  // namespace octavo

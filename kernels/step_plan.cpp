@@ -28,7 +28,7 @@ void Runtime::launch(const StepPlan& plan) {
   top_values_.resize(top_ids_.size());
   sample_due_ = !samples_.empty();
   barriers_ = 0;
-  for (Worker& own : workers_) own.weight_bytes = 0;
+  for (Worker& own : workers_) own.weight_bytes = own.kv_bytes = 0;
   if (tokens_) run(plan);
   allocations_ = octavo::allocations() - before;
 }
@@ -188,60 +188,53 @@ void Runtime::accept(const StepPlan& plan, const StepPlan::Sample& sample) {
 }
 
 // Attention's items are the same in every layer. Those of long sequences are divided by segments where whole ones
-// would leave a worker idle.
+// would leave a worker idle; segments that several rows share are read by items of their own.
 void Runtime::make_items(const StepPlan& plan) {
   by_rows_ = tokens_ > kFewRows;
   const int32_t tiles = ceil_div(ceil_div(tokens_, kTileRows), threads_) * threads_;
   tile_rows_ = std::min(kTileRows, ceil_div(tokens_, tiles));
   items_.clear();
   splits_.clear();
+  split_tokens_ = split_segments_ = 0;
+  split_of_row_.assign(plan.rows.size(), -1);
   int64_t work = 0;  // in segments of one query token
   for (int32_t i = 0; i < tokens_; ++i) work += int64_t{last_segment(i)} * sizes_.kv_heads;
   const int64_t most = std::max<int64_t>(1, work / (4 * threads_) + 1);
-  const bool whole = plan.rows.size() >= static_cast<size_t>(4 * threads_);
+  share(plan, most);
+  // Where there are enough sequences, all heads of one stay together.
+  const int32_t heads = plan.rows.size() >= static_cast<size_t>(4 * threads_) ? sizes_.kv_heads : 1;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
-    const int32_t segments = last_segment(row_first_[i] + plan.rows[i].count - 1);
-    const bool divided = plan.rows[i].count == 1 && segments > most &&
-                         splits_.size() + static_cast<size_t>(sizes_.kv_heads) <= static_cast<size_t>(max_splits_);
-    add_row(plan.rows[i].slot, row_first_[i], plan.rows[i].count, whole, divided ? static_cast<int32_t>(most) : 0);
+    Item item;
+    item.slot = plan.rows[i].slot;
+    item.first = row_first_[i];
+    item.count = plan.rows[i].count;
+    item.segment_end = last_segment(item.first + item.count - 1);
+    int32_t split = split_of_row_[i];
+    const int32_t begin = split < 0 ? 0 : splits_[static_cast<size_t>(split)].shared;
+    const bool divided = item.count == 1 && item.segment_end - begin > most;
+    if (divided && split < 0) split = add_split(item.slot, item.first, item.count, 0);
+    if (split < 0) {
+      add_row(item, heads);
+    } else {
+      item.split_begin = split;
+      item.split_end = split + 1;
+      const int32_t segments = divided ? static_cast<int32_t>(most) : item.segment_end - begin;
+      add_parts(item, begin, item.segment_end, segments, divided ? 1 : heads);
+    }
   }
-  for (size_t i = 0; i < splits_.size(); ++i) joined_[i].value.store(0, std::memory_order_relaxed);
 }
 
-// `whole`: there are enough sequences, so all heads of one stay together. `part_segments`: 0, or how to divide.
-void Runtime::add_row(int32_t slot, int32_t first, int32_t count, bool whole, int32_t part_segments) {
-  Item item;
-  item.slot = slot;
-  item.first = first;
-  item.count = count;
-  item.segment_end = last_segment(first + count - 1);
-  const int32_t heads = sizes_.kv_heads;
-  if (part_segments) {
-    const int32_t segments = item.segment_end;
-    const int64_t floats = int64_t{group_size_} * max_segments_ * (sizes_.head_dim + 2);
-    for (int32_t head = 0; head < heads; ++head) {
-      item.split = static_cast<int32_t>(splits_.size());
-      item.head_begin = head;
-      item.head_end = head + 1;
-      splits_.push_back({segments, part_segments, partials_ + item.split * floats});
-      for (int32_t s = 0; s < segments; s += part_segments) {
-        item.segment_begin = s;
-        item.segment_end = std::min(s + part_segments, segments);
-        items_.push_back(item);
-      }
-    }
-    return;
-  }
-  // A prompt's tiles, the costly last one first. When k and v are written by the items themselves (few rows), one
-  // item must hold all tokens of a head.
-  const int32_t tile = by_rows_ ? std::max(1, kAttentionRows / group_size_) : count;
-  const int32_t heads_each = whole && count <= tile ? heads : 1;
-  for (int32_t head = 0; head < heads; head += heads_each) {
-    item.head_begin = head;
-    item.head_end = head + heads_each;
-    for (int32_t begin = (count - 1) / tile * tile; begin >= 0; begin -= tile) {
-      item.first = first + begin;
-      item.count = std::min(tile, count - begin);
+// The items of a row that is not split. A prompt is cut into tiles, the costly last one first; when k and v are written
+// by the items themselves (few rows), one item must hold all tokens of a head.
+void Runtime::add_row(const Item& row, int32_t heads) {
+  Item item = row;
+  const int32_t tile = by_rows_ ? part_tokens_ : row.count;
+  if (row.count > tile) heads = 1;
+  for (item.head_begin = 0; item.head_begin < sizes_.kv_heads; item.head_begin += heads) {
+    item.head_end = item.head_begin + heads;
+    for (int32_t begin = (row.count - 1) / tile * tile; begin >= 0; begin -= tile) {
+      item.first = row.first + begin;
+      item.count = std::min(tile, row.count - begin);
       item.segment_end = last_segment(item.first + item.count - 1);
       items_.push_back(item);
     }

@@ -13,10 +13,20 @@ namespace octavo {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
 int checked(int threads) {
   require("threads", threads, 1, 1024);
   return threads;
+}
+
+// Room for the parts of all sequences at their longest, but no more than kPartialBytes, where some stay whole; and in
+// any case for those of a few, which alone could not keep the workers busy.
+int64_t partials(const Sizes& sizes, const StepLimits& limits, int threads) {
+  const int64_t segments = ceil_div(limits.max_model_len, kSegment), all = segments * limits.max_slots;
+  const int64_t few = segments * (4 * threads / sizes.kv_heads + 1);
+  const int64_t bytes = int64_t{sizes.heads} * (sizes.head_dim + 2) * static_cast<int64_t>(sizeof(float));
+  return std::min(all, std::max(few, kPartialBytes / bytes));
 }
 
 const StepLimits& checked(const StepLimits& limits) {
@@ -92,8 +102,8 @@ Runtime::Runtime(const Program& program, const StepLimits& limits, KvType kv_typ
       threads_(checked(threads)),
       group_size_(sizes_.heads / sizes_.kv_heads),
       max_blocks_(ceil_div(limits.max_model_len, kBlockTokens)),
-      max_segments_(ceil_div(limits.max_model_len, kSegment)),
-      max_splits_(4 * threads + sizes_.kv_heads),
+      part_tokens_(std::max(1, kAttentionRows / group_size_)),
+      max_partials_(partials(sizes_, limits, threads)),
       rope_(program.rope_table()),
       body_((program.finish(), program.body())),
       final_norm_(program.final_norm()),
@@ -167,10 +177,14 @@ Runtime::Runtime(const Program& program, const StepLimits& limits, KvType kv_typ
   sample_tokens_.reserve(most_samples);
   answers_.reserve(most_samples);
   previous_.reserve(most_samples);
-  items_.reserve(static_cast<size_t>(limits.max_step_tokens + max_splits_ * max_segments_) *
-                 static_cast<size_t>(sizes_.kv_heads));
-  splits_.reserve(static_cast<size_t>(max_splits_));
-  joined_ = std::make_unique<Counter[]>(static_cast<size_t>(max_splits_));
+  // Each part fills at least one token's place for one segment.
+  items_.reserve(static_cast<size_t>((limits.max_step_tokens + max_partials_) * sizes_.kv_heads));
+  splits_.reserve(slots_.size());
+  order_.reserve(slots_.size());
+  splits_before_.reserve(slots_.size() + 1);
+  split_of_row_.reserve(slots_.size());
+  runs_.reserve(slots_.size());  // each loses a row, or divides
+  joined_ = std::make_unique<Counter[]>(slots_.size() * static_cast<size_t>(sizes_.kv_heads));
 }
 
 void Runtime::allocate(Arena& arena) {
@@ -191,13 +205,12 @@ void Runtime::allocate(Arena& arena) {
   for (Buffer b : {Buffer::K, Buffer::V, Buffer::G})
     shared_[b] = arena.area(few, sizes_.width(b), b == Buffer::G && quantized_[static_cast<int>(b)]);
   logits_ = arena.take<float>(int64_t{kHeadRows} * sizes_.vocab);
-  partials_ = arena.take<float>(int64_t{max_splits_} * group_size_ * max_segments_ * (sizes_.head_dim + 2));
+  partials_ = arena.take<float>(max_partials_ * sizes_.heads * (sizes_.head_dim + 2));
   for (Worker& own : workers_) {
     for (Buffer b : {Buffer::H, Buffer::K, Buffer::V, Buffer::G})
       own.own[b] = arena.area(kOwnRows, sizes_.width(b), quantized_[static_cast<int>(b)]);
     for (Panel*& panel : own.panels) panel = arena.take<Panel>(1);
-    own.rotated = arena.take<float>(sizes_.width(Buffer::Q));
-    own.pieces = arena.take<float>(int64_t{max_segments_} * (sizes_.head_dim + 2));
+    own.queries = arena.take<float>(int64_t{part_tokens_} * sizes_.width(Buffer::Q));
     own.work = arena.take<float>(sizes_.vocab);
     own.counts = arena.take<int32_t>(sizes_.vocab);
   }

@@ -134,7 +134,8 @@ class NativeBackend:
         return packed >> 16, packed & 0xFFFF
 
     def counters(self) -> dict[str, int]:
-        """Of the last launch: `barriers` waited for; `by_rows` 1 if tiles of rows were claimed."""
+        """Of the last launch: `barriers` waited for; `by_rows` 1 if tiles of rows were claimed; `allocations` of heap
+        memory; `weight_bytes` multiplied; `kv_bytes` of K and V that attention read, what rows share once."""
         counters: dict[str, int] = self._runtime.counters()
         return counters
 
