@@ -1,8 +1,8 @@
 """Runs sequences on a backend through plans made by hand: a naive scheduler, so that tests need no real one.
 
 It prefills in chunks, decodes, forks with copy-on-write, mixes sequences in a plan, takes blocks in random
-order, keeps `depth` plans in flight, and can drop and recompute sequences. It knows no stop: every sequence
-makes exactly the tokens it was asked for.
+order, keeps `depth` plans in flight, can share equal beginnings, and can drop and recompute sequences. It knows no
+stop: every sequence makes exactly the tokens it was asked for.
 """
 
 from __future__ import annotations
@@ -106,24 +106,34 @@ def run(
     depth: int = 0,
     drop_every: int = 0,
     seed: int = 0,
+    share: bool = False,
 ) -> list[Told]:
     """Run all requests to their end.
 
     `chunk`: the most tokens of a row. `drop_every`: after so many steps, forget all KV and recompute (depth 0
-    only). `seed`: of the order in which blocks are taken.
+    only). `seed`: of the order in which blocks are taken. `share`: a request that arrives takes over the full blocks
+    of a running one that begins alike, as far as these are computed.
     """
-    return Driver(backend, asks, chunk, depth, drop_every, seed).run()
+    return Driver(backend, asks, chunk, depth, drop_every, seed, share).run()
 
 
 class Driver:
     """The state of one `run`."""
 
     def __init__(
-        self, backend: Backend, asks: Sequence[Ask], chunk: int, depth: int, drop_every: int, seed: int
+        self,
+        backend: Backend,
+        asks: Sequence[Ask],
+        chunk: int,
+        depth: int,
+        drop_every: int,
+        seed: int,
+        share: bool,
     ) -> None:
         assert len(backend.spec.kv_groups) == 1
         assert not (depth and drop_every)
         self.backend, self.chunk, self.depth, self.drop_every = backend, chunk, depth, drop_every
+        self.share = share
         self.size = backend.limits.block_size
         self.free = list(range(backend.limits.num_blocks))
         random.Random(seed).shuffle(self.free)
@@ -161,8 +171,21 @@ class Driver:
         first = Running(ask, self.families[index], rule, self.slots.pop(0), list(ask.prompt), ask.new_tokens)
         if ask.prompt_top is not None:
             first.unscored = len(ask.prompt) - 1
+        elif self.share:
+            self.find_prefix(first)
         first.family.append(first)
         self.running.append(first)
+
+    def find_prefix(self, seq: Running) -> None:
+        """The longest one; its last token is never found, for somebody must compute it."""
+        for other in self.running:
+            most = min(len(seq.ids) - 1, other.computed)
+            alike = next((i for i in range(most) if seq.ids[i] != other.ids[i]), most)
+            blocks = other.blocks[: alike // self.size]
+            if len(blocks) > len(seq.blocks):
+                seq.blocks = blocks
+        seq.computed = len(seq.blocks) * self.size
+        self.owners.update(seq.blocks)
 
     def plan(self, step: int) -> tuple[Plan, list[Receiver]]:
         opens: list[SlotOpen] = []
@@ -179,7 +202,7 @@ class Driver:
             room -= count
             if seq.told_ids == 0:
                 seq.told_ids = len(seq.ids)
-                opens.append(SlotOpen(seq.slot, tuple(seq.ids), ((),), seq.rule))
+                opens.append(SlotOpen(seq.slot, tuple(seq.ids), (tuple(seq.blocks),), seq.rule))
             changed = self.find_blocks(seq, start, start + count, copies)
             new_ids = tuple(seq.ids[seq.told_ids : start + count])
             seq.told_ids += len(new_ids)
