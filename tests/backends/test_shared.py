@@ -21,7 +21,7 @@ from tests.backends.driver import WHOLE, Ask, Told, run
 from tests.backends.test_invariance import GREEDY, SEEDED, prompt
 from tests.models.tiny import write_tiny_llama
 
-pytest.importorskip("octavo._kernels", reason="the kernels are not built")
+kernels = pytest.importorskip("octavo._kernels", reason="the kernels are not built")
 
 SEGMENT = 256
 BLOCK = 16
@@ -146,6 +146,15 @@ def test_where_the_memory_for_parts_is_full(model: dict[str, Path]) -> None:
     for chunk in (3, 8):
         assert run(backend, asks, share=True, chunk=chunk) == expected
     backend.close()
+
+
+@pytest.mark.parametrize("isa", kernels.ops.isas())
+def test_on_every_instruction_set(model: dict[str, Path], isa: str) -> None:
+    backend, best = native(model["three-a-group"], isa=isa), native(model["three-a-group"])
+    asks = family(515, 4)
+    assert run(backend, asks, share=True) == alone(best, asks)
+    backend.close()
+    best.close()
 
 
 class Reads:

@@ -136,6 +136,22 @@ def test_with_a_cold_and_a_warm_prefix_cache(runner: Runner, adds: list[Add]) ->
         engine.close()
 
 
+def test_behind_a_prefix_longer_than_a_segment_of_attention(runner: Runner) -> None:
+    """Its blocks are the same for all, so native reads 256 tokens of it for all of them together."""
+    prefix = [(7 * token) % 251 for token in range(300)]
+    adds = [
+        request(f"{kind}{number}", prefix + [11 + number] * (1 + 5 * number), **params)
+        for number in range(2)
+        for kind, params in (("greedy", GREEDY), ("seeded", SEEDED))
+    ]
+    lone: Answers = {}
+    for add in adds:
+        lone.update(runner(add, prefix_cache=False)[0])
+    answers, stats = runner(*adds)
+    assert stats.prefix_hit_tokens >= 3 * 288
+    assert answers == lone
+
+
 def test_the_next_turn_finds_the_answer_of_the_last(runner: Runner, adds: list[Add]) -> None:
     add = max((add for add in adds if add.request_id.startswith("greedy")), key=lambda add: len(add.prompt))
     engine = runner.engine()
