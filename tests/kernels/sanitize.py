@@ -16,7 +16,7 @@ from pathlib import Path
 from octavo.backends.native import load_kernels
 from tests.kernels.test_emulated import REPOSITORY, build
 
-NATIVE = [f"tests/backends/test_{noun}.py" for noun in ("native", "counters", "bitwise", "shared")]
+NATIVE = [f"tests/backends/test_{noun}.py" for noun in ("native", "counters", "bitwise")]
 TESTS = {"address,undefined": ["tests/kernels", *NATIVE], "thread": ["tests/kernels/test_pool.py", *NATIVE]}
 RUNTIMES = {"address,undefined": ("asan", "ubsan"), "thread": ("tsan",)}
 OPTIONS = {
