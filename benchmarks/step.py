@@ -57,6 +57,12 @@ class NullBackend:
     def collect(self, handle: Handle) -> Samples:
         return self._flight.collect(handle)
 
+    def read_block(self, group: int, block: int) -> bytes:
+        return b""
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -235,6 +236,19 @@ class BoundRuntime {
     return answers;
   }
 
+  nb::bytes read_block(int32_t group, int32_t block) {
+    const Turn turn(busy_);
+    const Runtime::BlockBytes from = open().block(group, block);
+    return nb::bytes(from.data, from.bytes);
+  }
+
+  void write_block(int32_t group, int32_t block, const nb::bytes& data) {
+    const Turn turn(busy_);
+    const Runtime::BlockBytes to = open().block(group, block);
+    if (data.size() != to.bytes) fail("There are %zu bytes for a block of %zu.", data.size(), to.bytes);
+    std::memcpy(to.data, data.c_str(), to.bytes);
+  }
+
   nb::dict counters() {
     Runtime& runtime = open();
     nb::dict all;
@@ -362,6 +376,9 @@ void bind_step(nb::module_& module) {
       .def("launch", &BoundRuntime::launch, "plan"_a)
       .def("sample", &BoundRuntime::sample, "masks"_a = nb::none(),
            "One (token, logprob or None, top) per sample of the plan launched last; token -1 where logits are NaN.")
+      .def("read_block", &BoundRuntime::read_block, "group"_a, "block"_a, "What a physical block holds, all layers.")
+      .def("write_block", &BoundRuntime::write_block, "group"_a, "block"_a, "data"_a,
+           "Make a physical block hold what read_block once gave.")
       .def("counters", &BoundRuntime::counters, "What the last launch did: see NativeBackend.")
       .def("measure", &BoundRuntime::measure, "enabled"_a, "Measure stages from now on, or not.")
       .def("times", &BoundRuntime::times, "Seconds of worker 0 per stage since the last call.")

@@ -71,6 +71,14 @@ class Runtime {
   int32_t vocab() const { return sizes_.vocab; }
   int32_t groups() const { return static_cast<int32_t>(caches_.size()); }
   int64_t block_bytes() const;  // of all KV groups together
+
+  // What a physical block holds, for reading and writing between two launches.
+  struct BlockBytes {
+    uint8_t* data;
+    size_t bytes;
+  };
+  BlockBytes block(int32_t group, int32_t block) const;
+
   int threads() const { return threads_; }
 
   // (step << 16) + layer: moves while a step runs. Any thread may read it.

@@ -100,6 +100,13 @@ void Runtime::set_tables(const StepPlan& plan, int32_t slot, int32_t spans, cons
   }
 }
 
+Runtime::BlockBytes Runtime::block(int32_t group, int32_t block) const {
+  require("A block's group", group, 0, groups() - 1);
+  require("A block id", block, 0, limits_.num_blocks - 1);
+  const KvCache& cache = caches_[static_cast<size_t>(group)];
+  return {cache.base + block * cache.block_bytes, static_cast<size_t>(cache.block_bytes)};
+}
+
 void Runtime::copy(const StepPlan::Copy& copy) {
   require("copies: group", copy.group, 0, groups() - 1);
   require("copies: source", copy.source, 0, limits_.num_blocks - 1);

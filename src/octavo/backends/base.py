@@ -32,6 +32,7 @@ __all__ = [
     "Backend",
     "BlockCopy",
     "ChoiceRule",
+    "DiskBlock",
     "Handle",
     "Limits",
     "Plan",
@@ -107,6 +108,14 @@ class BlockCopy(msgspec.Struct, frozen=True, array_like=True):
     target: int
 
 
+class DiskBlock(msgspec.Struct, frozen=True, array_like=True):
+    """A physical block and its place in the disk cache: `key` is the name of what is in it, and its KV group."""
+
+    group: int
+    block: int
+    key: bytes
+
+
 class PlanRow(msgspec.Struct, frozen=True, array_like=True):
     """A sequence advances by `count` tokens: positions start … start + count − 1 are computed and their K, V stored."""
 
@@ -139,13 +148,24 @@ class SampleRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
-    """What one step does: deltas against what the backend already knows. Applied in the order of the fields."""
+    """What one step does: deltas against what the backend already knows. Applied in the order of the fields, but for
+    `saves` and `loads`: the engine carries them out before the launch, in this order. So what a block held is read out
+    before anything is written to it, and a block that was loaded may be copied and read by this very plan.
+    """
 
     step: int
     opens: tuple[SlotOpen, ...] = ()
     copies: tuple[BlockCopy, ...] = ()
     rows: tuple[PlanRow, ...] = ()
     samples: tuple[SampleRow, ...] = ()
+    saves: tuple[DiskBlock, ...] = ()
+    """To be read out and kept on disk: their blocks are given away."""
+    loads: tuple[DiskBlock, ...] = ()
+    """To be written: what was fetched of them came with this step's inputs."""
+    fetches: tuple[bytes, ...] = ()
+    """Keys to be read from disk; later inputs tell what became of them."""
+    touches: tuple[bytes, ...] = ()
+    """Keys whose blocks are given away and need no writing: on disk they are as good as new."""
 
     @property
     def tokens(self) -> int:
@@ -206,6 +226,15 @@ class Backend(Protocol):
 
     def collect(self, handle: Handle) -> Samples:
         """Wait for the answers. Each handle is collected once, in launch order."""
+
+    def read_block(self, group: int, block: int) -> bytes:
+        """What a physical block holds after every plan launched so far, all layers; the layout is the backend's own.
+        Raises PlanError for a block that does not exist."""
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        """Make a physical block hold what `read_block` once gave, bit for bit, here or on another backend with the same
+        `arithmetic_id` and spec. Raises PlanError for a block that does not exist and for other bytes than a block has.
+        """
 
     def close(self) -> None:
         """Free threads and memory. Calling it twice is harmless."""

@@ -120,6 +120,19 @@ class NativeBackend:
     def collect(self, handle: Handle) -> Samples:
         return self._flight.collect(handle)
 
+    def read_block(self, group: int, block: int) -> bytes:
+        try:
+            data: bytes = self._runtime.read_block(group, block)
+        except (ValueError, RuntimeError) as error:
+            raise PlanError(f"read_block: {error}") from error
+        return data
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        try:
+            self._runtime.write_block(group, block, data)
+        except (ValueError, RuntimeError) as error:
+            raise PlanError(f"write_block: {error}") from error
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True

@@ -210,6 +210,15 @@ class ReferenceBackend:
     def collect(self, handle: Handle) -> Samples:
         return self._flight.collect(handle)
 
+    def read_block(self, group: int, block: int) -> bytes:
+        return self._block(group, block).tobytes()
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        held = self._block(group, block)
+        if len(data) != held.nbytes:
+            raise PlanError(f"write_block: {len(data)} bytes for a block of {held.nbytes}.")
+        held[:] = np.frombuffer(data, np.float32).reshape(held.shape)
+
     def close(self) -> None:
         self._slots.clear()
         self._flight.clear()
@@ -244,10 +253,15 @@ class ReferenceBackend:
         )
 
     def _copy(self, copied: BlockCopy) -> None:
-        if not 0 <= copied.group < len(self._kv):
-            raise PlanError(f"copy in KV group {copied.group}; there are {len(self._kv)}.")
-        self._check_blocks((copied.source, copied.target))
-        self._kv[copied.group][copied.target] = self._kv[copied.group][copied.source]
+        self._block(copied.group, copied.target)[:] = self._block(copied.group, copied.source)
+
+    def _block(self, group: int, block: int) -> Floats:
+        """[layer][K|V][head][token][component]"""
+        if not 0 <= group < len(self._kv):
+            raise PlanError(f"a block of KV group {group}; there are {len(self._kv)}.")
+        self._check_blocks((block,))
+        kept: Floats = self._kv[group][block]
+        return kept
 
     def _advance(self, rows: Sequence[PlanRow]) -> Batch:
         """Bring the slots up to date and lay out the tokens to compute."""
