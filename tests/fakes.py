@@ -5,6 +5,8 @@ fails at once, and not as a strange answer."""
 from __future__ import annotations
 
 import hashlib
+import random
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.backends.base import ChoiceRule, Limits, Plan, Samples, TokenSample
+from octavo.engine.carrier import Carrier
 from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo
 from octavo.engine.steplog import StepLog
+from octavo.memory.disk import DiskCache, News
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Add, Service
 from octavo.scheduling.outputs import SequenceOutput
@@ -24,6 +28,8 @@ from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import ManualClock
 
 EMPTY = -1
+FETCHES = 16
+"""Blocks that are asked of a disk at once."""
 END = 256
 """The fake vocabulary: 256 bytes, then one end token."""
 
@@ -120,8 +126,89 @@ class ScriptedBackend:
         assert next(iter(self._ready)) == handle.step, "collected out of order"
         return self._ready.pop(handle.step)
 
+    def read_block(self, group: int, block: int) -> bytes:
+        return array("i", self._kv[group][block]).tobytes()
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        self._kv[group][block] = list(array("i", data))
+        assert len(self._kv[group][block]) == self.limits.block_size
+
     def close(self) -> None:
         self.closed = True
+
+
+class FakeDisk:
+    """`DiskCache` without files and threads: it answers some steps later, holds `most` blocks, and loses some."""
+
+    def __init__(self, seed: int = 0, most: int = 1_000_000, losses: float = 0.0, delay: float = 0.0) -> None:
+        self.held: dict[bytes, bytes] = {}
+        """The least recently used first."""
+        self.asked: list[bytes] = []
+        self.stored = 0
+        self.stuck = False
+        self._random = random.Random(seed)
+        self._most, self._losses, self._delay = most, losses, delay
+        self._known: list[bytes] = []
+        self._gone: list[bytes] = []
+
+    def restart(self) -> FakeDisk:
+        """What the next process finds."""
+        self._known, self._gone = list(self.held), []
+        self.asked.clear()
+        return self
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(map(len, self.held.values()))
+
+    @property
+    def fetching(self) -> bool:
+        return bool(self.asked)
+
+    @property
+    def full(self) -> bool:
+        return self._random.random() < self._losses
+
+    def store(self, key: bytes, data: bytes) -> None:
+        assert self.held.get(key, data) == data, "a name means two things"
+        self.stored += key not in self.held
+        self.held[key] = data
+        while len(self.held) > self._most:
+            self._gone.append(next(iter(self.held)))
+            del self.held[self._gone[-1]]
+
+    def fetch(self, key: bytes) -> None:
+        assert key not in self.asked, "asked twice"
+        self.asked.append(key)
+
+    def touch(self, key: bytes) -> None:
+        if key in self.held:
+            self.held[key] = self.held.pop(key)
+
+    def drop(self, key: bytes) -> None:
+        self._gone.append(key)
+
+    def take_news(self) -> News | None:
+        news = News(self._known, {}, self._gone)
+        self._known, self._gone = [], []
+        while self.asked and not self.stuck and self._random.random() >= self._delay:
+            key = self.asked.pop(0)
+            if self._random.random() < self._losses:
+                self.held.pop(key, None)
+            if key in self.held:
+                news.fetched[key] = self.held[key]
+            else:
+                news.gone.append(key)
+        return news if any(news) else None
+
+    def wait_for_scan(self, timeout_s: float) -> None:
+        pass
+
+    def wait(self, timeout_s: float) -> None:
+        pass
+
+    def close(self, patience_s: float) -> None:
+        pass
 
 
 def logprob_of(history: tuple[int, ...], token: int) -> float:
@@ -141,11 +228,12 @@ def make_engine(
     depth: int = 0,
     groups: int = 1,
     log: str | None = None,
+    disk: FakeDisk | DiskCache | None = None,
     **settings: Any,
 ) -> Engine:
     """A real engine and scheduler over a scripted backend, on a manual clock. `settings`: of SchedulerConfig."""
     sizes = sizes or limits()
-    config = SchedulerConfig(sizes, groups, (END,), **settings)
+    config = SchedulerConfig(sizes, groups, (END,), disk_fetches=FETCHES if disk else 0, **settings)
     scheduler = Scheduler(config, VOCABULARY)
     info = EngineInfo(
         model="scripted",
@@ -163,7 +251,8 @@ def make_engine(
     )
     steps = StepLog(log, config, VOCABULARY) if log else None
     backend = ScriptedBackend(sizes, script, groups)
-    return Engine(scheduler, backend, info, clock=ManualClock(), depth=depth, log=steps)  # type: ignore[arg-type]
+    carrier = Carrier(backend, disk) if disk is not None else None  # type: ignore[arg-type]
+    return Engine(scheduler, backend, info, clock=ManualClock(), depth=depth, log=steps, carrier=carrier)  # type: ignore[arg-type]
 
 
 def plans_of(engine: Engine) -> list[Plan]:

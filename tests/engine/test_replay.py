@@ -15,7 +15,7 @@ from octavo.engine.steplog import StepLog
 from octavo.errors import ModelError, SettingsError
 from octavo.scheduling.profiles import Targets
 from octavo.timing.step_time import StepLoad, TimedLoad
-from tests.fakes import limits, make_engine, request, run
+from tests.fakes import FakeDisk, limits, make_engine, request, run
 
 
 def record(path: Path, depth: int) -> int:
@@ -44,6 +44,34 @@ def test_a_replay_gives_the_same_plans(tmp_path: Path, depth: int) -> None:
     [report] = replay(path)
     assert report.difference is None and report.steps == steps and report.tokens > 0
     assert report.preemptions > 0 and not report.unfinished and not report.cut
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_replay_needs_no_disk(tmp_path: Path, depth: int) -> None:
+    path = tmp_path / "steps.jsonl"
+    disk = FakeDisk(losses=0.1, delay=0.5, most=40)
+    for _ in range(2):
+        engine = make_engine(limits(num_blocks=16, max_step_tokens=24), depth=depth, log=str(path), disk=disk)
+        for number in range(4):
+            prompts = [chr(97 + i) * 70 + str(number) * 9 for i in range(3)]
+            run(engine, *(request(f"{number}.{i}", p, max_tokens=20) for i, p in enumerate(prompts)))
+        assert engine.stats().disk_hit_tokens > 0
+        engine.close()
+        disk.restart()
+    text = path.read_text()
+    reports = replay(path)
+    assert len(reports) == 2 and all(report.steps > 0 for report in reports)
+    assert [report.difference for report in reports] == [None, None]
+    events = [json.loads(line) for line in text.splitlines()]
+    place, event = next(
+        (place, event)
+        for place, event in enumerate(events)
+        if event["type"] == "schedule" and event["inputs"][3] and event["inputs"][3][1]
+    )
+    event["inputs"][3][1] = []  # what was fetched had not come
+    events[place] = event
+    path.write_text("\n".join(map(json.dumps, events)) + "\n")
+    assert "plan." in (replay(path)[0].difference or "")
 
 
 @pytest.mark.parametrize("lost", [2, 40, 100_000])

@@ -6,6 +6,7 @@ import logging
 from collections import deque
 
 from octavo.backends.base import Backend, Handle, Plan
+from octavo.engine.carrier import Carrier
 from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats
 from octavo.engine.steplog import StepLog
 from octavo.engine.watchdog import Watchdog
@@ -39,6 +40,7 @@ class Engine:
         clock: Clock,
         depth: int = 0,
         log: StepLog | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self.info = info
         self._scheduler = scheduler
@@ -46,6 +48,7 @@ class Engine:
         self.clock = clock
         self._depth = depth
         self._log = log
+        self._carrier = carrier
         self._inbox: list[Add | Abort] = []
         self._flying: deque[tuple[Plan, Handle]] = deque()
         self._duration_s = 0.0
@@ -54,6 +57,7 @@ class Engine:
         self._plan = Plan(0)
         self._empty_steps = 0
         self._watchdog = Watchdog(clock, self._describe) if isinstance(clock, WallClock) else None
+        self._stepping = False
 
     def add(self, add: Add) -> None:
         """A request enters at the next step. One that cannot be served comes back as an "error" output."""
@@ -70,8 +74,10 @@ class Engine:
 
     def step(self) -> Outputs:
         """Advance every sequence that the plan names, and tell what became of it."""
+        self._stepping = True
         started_s = self.clock.now_s()
-        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s)
+        news = self._carrier.news() if self._carrier else None
+        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s, news)
         self._inbox.clear()
         plan = self._scheduler.schedule(inputs)
         if self._log:
@@ -79,11 +85,14 @@ class Engine:
         self._plan = plan
         if self._watchdog is not None:
             self._watchdog.begin(self._duration_s)
+        if self._carrier:
+            self._carrier.carry(plan)
         if plan.rows:
             handle = self.backend.launch(plan)
             self.backend.sample(handle)
             self._flying.append((plan, handle))
-        elif not self._flying:
+            self._empty_steps = 0
+        elif not self._flying and not (self._carrier and self._carrier.rest()):
             self._look_for_progress()
         if len(self._flying) > self._depth or (self._flying and not plan.rows):
             oldest, handle = self._flying.popleft()
@@ -95,6 +104,7 @@ class Engine:
             self._watchdog.done()
         self._duration_s = self.clock.now_s() - started_s
         self._tokens = plan.tokens
+        self._stepping = False
         outputs = self._scheduler.take_outputs()
         return Outputs(outputs, self.stats(), self._due_report(started_s))
 
@@ -142,6 +152,8 @@ class Engine:
             generation_tokens=counters.generation_tokens,
             prefix_queried_tokens=counters.prefix_queried_tokens,
             prefix_hit_tokens=counters.prefix_hit_tokens,
+            disk_bytes=self._carrier.used_bytes if self._carrier else 0,
+            disk_hit_tokens=scheduler.swap.hit_tokens if scheduler.swap else 0,
         )
 
     def check(self) -> None:
@@ -149,9 +161,14 @@ class Engine:
         self._scheduler.check()
 
     def close(self) -> None:
-        """Free the backend's threads and memory, and finish the log. Calling it twice is harmless."""
+        """Finish the disk cache and the log, free the backend's threads and memory. Calling it twice is harmless."""
         if self._watchdog is not None:
             self._watchdog.close()
+        if self._carrier:
+            # A step that failed may have left names on blocks that were not written: nothing of them goes to disk.
+            swap = self._scheduler.swap
+            self._carrier.close([] if self._stepping or swap is None else swap.unsaved())
+            self._carrier = None
         self.backend.close()
         if self._log:
             self._log.close()

@@ -83,6 +83,10 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     generation_tokens: int
     prefix_queried_tokens: int
     prefix_hit_tokens: int
+    disk_bytes: int = 0
+    """That the disk cache takes."""
+    disk_hit_tokens: int = 0
+    """Tokens whose KV came back from disk."""
 
 
 class Outputs(msgspec.Struct, frozen=True, tag="outputs", array_like=True):

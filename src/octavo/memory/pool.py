@@ -48,6 +48,11 @@ class BlockPool:
         """Free blocks that have a name."""
         return len(self._kept)
 
+    @property
+    def kept(self) -> dict[int, bytes]:
+        """Free blocks that have a name, and the name, the one that is given away last first."""
+        return {block: self._names[block] for block in reversed(self._kept)}
+
     def references(self, block: int) -> int:
         """How many tables hold this block."""
         return self._references[block]

@@ -8,8 +8,9 @@ whole beginning, and a look-up walks names until one is missing.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 
@@ -57,8 +58,10 @@ class PrefixCache:
         self._pools = pools
         self._blocks: list[dict[bytes, int]] = [{} for _ in pools]
         """Per group: the block that has a name."""
-        for pool, blocks in zip(pools, self._blocks, strict=True):
-            pool.on_reuse = blocks.pop
+        self.on_evict: Callable[[int, int, bytes], None] | None = None
+        """Told group, block and name of what is given away for something else, while it is still in the block."""
+        for group, pool in enumerate(pools):
+            pool.on_reuse = partial(self._evict, group)
 
     def __len__(self) -> int:
         """Blocks with a name."""
@@ -68,6 +71,10 @@ class PrefixCache:
     def idle(self) -> int:
         """Blocks with a name that nobody uses: free, and yet worth something."""
         return sum(pool.named for pool in self._pools)
+
+    def kept(self, group: int) -> dict[int, bytes]:
+        """Blocks that nobody uses and their names, the one that is given away last first."""
+        return self._pools[group].kept
 
     def find(self, names: Sequence[bytes]) -> int:
         """How many of `names`, from the first on, are there."""
@@ -83,10 +90,31 @@ class PrefixCache:
         self._pools[group].take(blocks)
         return blocks
 
+    def refresh(self, names: Sequence[bytes]) -> None:
+        """Note that `names`, which are there, will be of use: they are given away last."""
+        for group, pool in enumerate(self._pools):
+            pool.release(self.take(group, names))
+
+    def fill(self, group: int, names: Sequence[bytes]) -> dict[bytes, int]:
+        """Blocks that nobody uses, for those of `names` that are not there and as far as blocks are free; they have
+        the names from now on, and their contents must be written before anything reads them."""
+        pool = self._pools[group]
+        missing = [name for name in dict.fromkeys(names) if name not in self._blocks[group]][: pool.free]
+        filled = dict(zip(missing, pool.allocate(len(missing)), strict=True))
+        for name, block in filled.items():
+            self.store(group, name, block)
+        pool.release(list(filled.values()))
+        return filled
+
     def store(self, group: int, name: bytes, block: int) -> None:
         """`block` (used, full and computed) holds what `name` says. The first block to hold it keeps the name."""
         if name not in self._blocks[group] and self._pools[group].name(block, name):
             self._blocks[group][name] = block
+
+    def _evict(self, group: int, name: bytes) -> None:
+        block = self._blocks[group].pop(name)
+        if self.on_evict is not None:
+            self.on_evict(group, block, name)
 
     def check(self) -> None:
         """Prove that names and blocks agree. Raises AssertionError."""

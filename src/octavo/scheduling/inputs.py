@@ -7,7 +7,7 @@ import msgspec
 from octavo.config import ProfileName
 from octavo.sampling.params import SamplingParams
 
-__all__ = ["ORDINARY", "Abort", "Add", "Inputs", "Service"]
+__all__ = ["ORDINARY", "Abort", "Add", "DiskNews", "Inputs", "Service"]
 
 
 class Service(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +52,17 @@ class Abort(msgspec.Struct, frozen=True, tag="abort", array_like=True):
     request_id: str
 
 
+class DiskNews(msgspec.Struct, frozen=True, array_like=True):
+    """What became known of the disk cache. Keys are those of `backends.base.DiskBlock`."""
+
+    known: tuple[bytes, ...] = ()
+    """Can be fetched: earlier processes left them."""
+    fetched: tuple[bytes, ...] = ()
+    """Their bytes are here, and only for the plan that comes out of this step."""
+    gone: tuple[bytes, ...] = ()
+    """Cannot be fetched (any more)."""
+
+
 class Inputs(msgspec.Struct, frozen=True, array_like=True):
     """What enters at one step boundary."""
 
@@ -59,3 +70,4 @@ class Inputs(msgspec.Struct, frozen=True, array_like=True):
     messages: tuple[Add | Abort, ...] = ()
     last_duration_s: float = 0.0
     """How long the step before took, seconds."""
+    disk: DiskNews | None = None

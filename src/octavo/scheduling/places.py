@@ -21,10 +21,19 @@ _SPARE = 100
 class Places:
     """A running sequence holds one slot, and one table in every KV group."""
 
-    def __init__(self, limits: Limits, kv_groups: int, allocation: Allocation, *, prefix_cache: bool) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        kv_groups: int,
+        allocation: Allocation,
+        *,
+        prefix_cache: bool,
+        disk_fetches: int = 0,
+    ) -> None:
         self.allocation = allocation
         self.pools = tuple(BlockPool(limits.num_blocks) for _ in range(kv_groups))
-        self.sharing = Sharing(self.pools, limits.block_size, enabled=prefix_cache and allocation.paged)
+        shares = prefix_cache and allocation.paged
+        self.sharing = Sharing(self.pools, limits.block_size, enabled=shares, fetches=disk_fetches)
         self._block_size = limits.block_size
         self._max_slots = limits.max_slots
         self._slots = list(range(limits.max_slots - 1, -1, -1))

@@ -27,6 +27,7 @@ from octavo.scheduling.profiles import PROFILES
 from octavo.scheduling.reporting import Reporter
 from octavo.scheduling.sequence import Request, Sequence
 from octavo.scheduling.settings import Counters, SchedulerConfig
+from octavo.scheduling.swap import NO_ORDERS
 from octavo.scheduling.writer import Advance, Flight, Writer
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.step_time import StepLoad, StepTime
@@ -47,7 +48,14 @@ class Scheduler:
         self.policy = POLICIES[config.policy]
         self.capacity = config.capacity(vocabulary.size)
         allocation = Allocation(config.allocator, limits.block_size, limits.max_model_len)
-        self.places = Places(limits, config.kv_groups, allocation, prefix_cache=config.prefix_cache)
+        self.places = Places(
+            limits,
+            config.kv_groups,
+            allocation,
+            prefix_cache=config.prefix_cache,
+            disk_fetches=config.disk_fetches,
+        )
+        self.swap = self.places.sharing.swap
         self.order = Order(config.aging_s)
         self.step_time = StepTime(config.measured)
         self.counters = Counters()
@@ -82,6 +90,8 @@ class Scheduler:
         """Take the messages in and decide one step. The plan has no rows when there is nothing to compute."""
         self.order.now_s = inputs.now_s
         self.lasted(inputs.last_duration_s)
+        if self.swap is not None:
+            self.swap.take_in(inputs.disk, inputs.now_s)
         for message in inputs.messages:
             if isinstance(message, Add):
                 self._add(message)
@@ -91,7 +101,8 @@ class Scheduler:
         if not self.order.plain:
             for sequence, advance in advances.items():
                 self.order.charge(sequence.request, advance.tokens)
-        plan, flight = self._writer.write(self.counters.steps, advances)
+        orders = NO_ORDERS if self.swap is None else self.swap.take_orders()
+        plan, flight = self._writer.write(self.counters.steps, advances, orders)
         self._timed = budget.load
         if plan.rows:
             self._flights[plan.step] = flight

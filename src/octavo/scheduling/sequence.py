@@ -106,6 +106,8 @@ class Sequence:
         self.chain = Chain(request.add.cache_salt.encode(), block_size)
         self.stored = 0
         """Computed tokens, whole blocks, that the prefix cache has been told of."""
+        self.asked = 0
+        """Blocks of its beginning that it has asked the disk for: each once, so that it never waits for ever."""
         self.begun = False
         """Has run before."""
         self.preempted = 0

@@ -32,6 +32,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     """How long a request waits until it counts as one priority earlier; 0: never."""
     measured: tuple[TimedLoad, ...] = ()
     """Steps that were timed before the first."""
+    disk_fetches: int = 0
+    """Blocks that may be asked of the disk cache at once; 0 where there is none."""
 
     def capacity(self, vocab_size: int) -> Capacity:
         limits = self.limits

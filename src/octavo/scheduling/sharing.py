@@ -1,7 +1,7 @@
 """What a sequence can take over from others instead of computing it, and whom it waits for. Knows tokens and blocks.
 
 The prefix cache has what is computed. What is being computed has a name too, and the sequence that computes it: another
-one that begins alike waits for that, at most until its owner ends.
+one that begins alike waits for that, at most until its owner ends. What is on disk (see `swap`) is waited for likewise.
 """
 
 from __future__ import annotations
@@ -12,24 +12,33 @@ from collections.abc import Sequence as Items
 from octavo.memory.pool import BlockPool
 from octavo.memory.prefix import PrefixCache
 from octavo.scheduling.sequence import Sequence
+from octavo.scheduling.swap import Swap
 
 __all__ = ["Sharing"]
 
 
 class Sharing:
-    """Blocks that sequences share by their names; nothing of it happens unless `enabled`."""
+    """Blocks that sequences share by their names; nothing of it happens unless `enabled`. `fetches`: how many blocks
+    may be asked of the disk cache at once; 0 where there is none."""
 
-    def __init__(self, pools: Items[BlockPool], block_size: int, *, enabled: bool) -> None:
+    def __init__(self, pools: Items[BlockPool], block_size: int, *, enabled: bool, fetches: int = 0) -> None:
         self.prefixes = PrefixCache(pools)
+        self.swap = Swap(self.prefixes, pools, block_size, fetches) if enabled and fetches else None
         self._block_size = block_size
         self._enabled = enabled
         self._computing: dict[bytes, Sequence] = {}
 
     def found(self, sequence: Sequence) -> Items[bytes] | None:
-        """The names of the blocks that a waiting sequence can take over now; None while another one computes more."""
+        """The names of the blocks that a waiting sequence can take over now; None while another one computes more, or
+        the disk gives more."""
         names = self._beginning(sequence)
         found = self.prefixes.find(names)
-        return None if found < len(names) and names[found] in self._computing else names[:found]
+        if found < len(names) and (
+            names[found] in self._computing
+            or (self.swap is not None and self.swap.awaited(sequence, names, found))
+        ):
+            return None
+        return names[:found]
 
     def begin(self, sequence: Sequence, blocks: int) -> None:
         """The sequence runs from now on, and has taken over its first `blocks`: others wait for its other full ones.
@@ -41,6 +50,7 @@ class Sharing:
         if not sequence.begun:
             sequence.cached_tokens = min(sequence.computed, sequence.prompt_tokens)
         sequence.begun = True
+        sequence.asked = 0
         if self._enabled:
             for name in sequence.chain.names(sequence.tokens, len(sequence.tokens) // size)[blocks:]:
                 self._computing.setdefault(name, sequence)

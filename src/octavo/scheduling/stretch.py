@@ -33,6 +33,8 @@ class Stretch:
         budget = scheduler.config.budget_tokens or scheduler.limits.max_step_tokens
         if not running or len(running) > budget or len(scheduler.waiting) or not scheduler.settled:
             return 0
+        if scheduler.swap is not None:  # a step's plan may say what goes to disk, and here are no plans
+            return 0
         most = scheduler.limits.max_model_len
         for sequence in running:
             request = sequence.request

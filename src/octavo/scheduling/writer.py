@@ -9,6 +9,7 @@ from typing import NamedTuple
 from octavo.backends.base import BlockCopy, Plan, PlanRow, SampleRow, SlotOpen
 from octavo.memory.table import BlockTable, Growth
 from octavo.scheduling.sequence import Sequence
+from octavo.scheduling.swap import NO_ORDERS, Orders
 
 __all__ = ["Advance", "Flight", "Writer"]
 
@@ -44,8 +45,10 @@ class Writer:
         """Is its next token known, or chosen by the last plan?"""
         return not sequence.pending or (sequence in self._awaited and not sequence.request.params.beam_width)
 
-    def write(self, step: int, advances: dict[Sequence, Advance]) -> tuple[Plan, Flight]:
-        """The plan of `step`; every sequence's counts stand as after it."""
+    def write(
+        self, step: int, advances: dict[Sequence, Advance], disk: Orders = NO_ORDERS
+    ) -> tuple[Plan, Flight]:
+        """The plan of `step`; every sequence's counts stand as after it. `disk`: what it says about the disk cache."""
         opens: list[SlotOpen] = []
         copies: list[BlockCopy] = []
         rows: list[PlanRow] = []
@@ -77,7 +80,7 @@ class Writer:
             for chooser in (sequence, *forks):
                 choose(chooser, advance.tokens - 1)
         self._awaited = awaited
-        return Plan(step, tuple(opens), tuple(copies), tuple(rows), tuple(samples)), flight
+        return Plan(step, tuple(opens), tuple(copies), tuple(rows), tuple(samples), *disk), flight
 
     def _row(
         self, sequence: Sequence, advance: Advance, opens: list[SlotOpen], copies: list[BlockCopy]
