@@ -38,7 +38,7 @@ class KeyCheck:
             if known:
                 scope[TENANT] = known
                 if self._separate:
-                    scope[CACHE_SCOPE] = known
+                    scope[CACHE_SCOPE] = _cache_scope(key)
             await self._app(scope, receive, send)
             return
         refused = RequestRefused(
@@ -56,6 +56,11 @@ class KeyCheck:
 def tenant_of(number: int) -> str:
     """The tenant that has the key of this number, from 0."""
     return f"key-{number}"
+
+
+def _cache_scope(key: bytes) -> str:
+    """A name for the key which is its own, whatever other keys there are: on disk, its blocks may outlive it."""
+    return hashlib.sha256(b"cache scope" + hashlib.sha256(key).digest()).hexdigest()[:32]
 
 
 def _bearer(scope: Scope) -> bytes:
