@@ -57,6 +57,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A request that has waited so long counts as one priority earlier; 0 for never."""
     prefix_cache: bool = True
     """Reuse what was computed for requests that begin alike: a system prompt, the turns of a chat before."""
+    cache_disk: str | None = None
+    """A folder for computed blocks that memory has no room for: they are read again, also after a restart."""
+    cache_disk_size_bytes: int = 8 << 30
+    """How much that folder may hold; what was of no use for the longest time is given up first."""
     threads: int | None = None
     """Worker threads; the default is the number of cores this process may use."""
     weights: Literal["auto", "copy", "map"] = "auto"

@@ -192,11 +192,15 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
     runs: list[tuple[EngineConfig, dict[str, Any]]], tiny_model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tiny_model_path.parent)
-    assert main.run(["serve", tiny_model_path.name, "--step-log", "steps.log", "--api-key", "k"]) == 0
+    paths = ["--step-log", "steps.log", "--cache-disk", "blocks"]
+    assert main.run(["serve", tiny_model_path.name, *paths, "--api-key", "k"]) == 0
     [(config, rest)] = runs
     assert config.step_log == str(tiny_model_path.parent / "steps.log")
+    assert config.cache_disk == str(tiny_model_path.parent / "blocks")
     assert Path(config.model_dir).is_absolute()
-    assert config == EngineConfig(model_dir=config.model_dir, step_log=config.step_log)
+    assert config == EngineConfig(
+        model_dir=config.model_dir, step_log=config.step_log, cache_disk=config.cache_disk
+    )
     assert rest.pop("on_ready")
     assert rest == {
         "model_name": tiny_model_path.name,

@@ -16,8 +16,12 @@ def stats(
     used: int = 0,
     queried: int = 0,
     hits: int = 0,
+    disk: int = 0,
+    disk_hits: int = 0,
 ) -> Stats:
-    return Stats(running, 0, 100, used, 0, 0.0, step_tokens, preemptions, 0, 0, queried, hits)
+    return Stats(
+        running, 0, 100, used, 0, 0.0, step_tokens, preemptions, 0, 0, queried, hits, disk, disk_hits
+    )
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -55,6 +59,8 @@ def test_vllms_names_and_ours() -> None:
         "vllm:request_success_total/length",
         "vllm:request_success_total/abort",
         "vllm:request_success_total/error",
+        "octavo_cache_disk_bytes",
+        "octavo_cache_disk_hit_tokens_total",
         "octavo_engine_restarts_total",
         "octavo_requests_refused_total/queue_full",
         "octavo_kv_waste_tokens/internal",
@@ -107,9 +113,11 @@ def test_totals_go_on_over_a_restart_and_gauges_begin_anew() -> None:
     assert found["vllm:iteration_tokens_total_count"] == 1
     metrics.on_restart()
     assert samples(metrics)["vllm:num_requests_running"] == 0
-    metrics.on_step(stats(running=3, preemptions=1, queried=30, hits=16))
+    metrics.on_step(stats(running=3, preemptions=1, queried=30, hits=16, disk=7, disk_hits=32))
     found = samples(metrics)
     assert found["vllm:num_preemptions_total"] == 6
     assert found["vllm:prefix_cache_queries_total"] == 130
     assert found["vllm:prefix_cache_hits_total"] == 32
+    assert found["octavo_cache_disk_bytes"] == 7
+    assert found["octavo_cache_disk_hit_tokens_total"] == 32
     assert found["octavo_engine_restarts_total"] == 1

@@ -16,7 +16,15 @@ import typer
 
 from octavo.config import EngineConfig
 
-__all__ = ["engine_options", "field_help", "flag_of", "parse_duration", "parse_port", "parse_size"]
+__all__ = [
+    "engine_options",
+    "field_help",
+    "flag_of",
+    "parse_duration",
+    "parse_port",
+    "parse_size",
+    "shown_default",
+]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -47,6 +55,13 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a time; write a number and a unit, such as 50ms or 1.5s.")
     return float(match[1]) * _DURATIONS_S[match[2] or ""]
+
+
+def shown_default(field: msgspec.structs.FieldInfo) -> str:
+    """A field's default as one would write it on the command line: `8GiB`, `512`."""
+    if field.name.endswith("_bytes") and field.default is not None and not field.default % (1 << 30):
+        return f"{field.default >> 30}GiB"
+    return str(field.default)
 
 
 def parse_port(value: str | int) -> int:
@@ -87,7 +102,7 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     options = []
     for field in fields:
         size, time = field.name.endswith("_bytes"), field.name.endswith("_s")
-        default = f" [default: {field.default}]" if field.default is not None else ""
+        default = f" [default: {shown_default(field)}]" if field.default is not None else ""
         flag = flag_of(field.name)
         if field.type is bool:
             flag = f"{flag}/--no-{flag.removeprefix('--')}"

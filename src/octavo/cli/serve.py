@@ -95,8 +95,9 @@ def serve(
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = with_backend(settings)
-    if "step_log" in settings:
-        settings["step_log"] = str(Path(settings["step_log"]).absolute())
+    for name in ("step_log", "cache_disk"):
+        if name in settings:
+            settings[name] = str(Path(settings[name]).absolute())
     name = served_model_name or model
     stored = fetch(model)  # kept until the end: an engine that is restarted needs the folder again
     run(

@@ -11,6 +11,7 @@ import msgspec
 from octavo.backends.base import Backend, Limits
 from octavo.config import EngineConfig
 from octavo.engine.calibration import check_target, measure
+from octavo.engine.carrier import open_carrier
 from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo
 from octavo.engine.steplog import StepLog
@@ -20,6 +21,7 @@ from octavo.models.store import StoredModel
 from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.profiles import PROFILES, Targets
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
+from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import WallClock
 from octavo.timing.step_time import TimedLoad
 
@@ -47,6 +49,7 @@ def build_engine(config: EngineConfig) -> Engine:
     if targets.between_s(None, in_first_sentence=True) is not None:
         measured = measure(backend, len(spec.kv_groups), clock)
         check_target(config.tbt_target_s, measured)
+    carrier = open_carrier(config, backend)
     settings = SchedulerConfig(
         limits,
         len(spec.kv_groups),
@@ -58,6 +61,7 @@ def build_engine(config: EngineConfig) -> Engine:
         targets=targets,
         aging_s=config.priority_aging_s,
         measured=measured,
+        disk_fetches=carrier.most_fetches if carrier else 0,
     )
     scheduler = Scheduler(settings, vocabulary)
     info = EngineInfo(
@@ -74,13 +78,22 @@ def build_engine(config: EngineConfig) -> Engine:
         threads=getattr(backend, "threads", 1),
         pid=os.getpid(),
     )
-    log = None
-    if config.step_log is not None:
-        try:
-            log = StepLog(config.step_log, settings, vocabulary)
-        except OSError as error:
-            raise SettingsError(f"step_log {config.step_log} cannot be written: {error.strerror}.") from None
-    return Engine(scheduler, backend, info, clock=clock, depth=config.depth, log=log)
+    try:
+        log = _step_log(config, settings, vocabulary)
+    except SettingsError:
+        if carrier:
+            carrier.close(())
+        raise
+    return Engine(scheduler, backend, info, clock=clock, depth=config.depth, log=log, carrier=carrier)
+
+
+def _step_log(config: EngineConfig, settings: SchedulerConfig, vocabulary: Vocabulary) -> StepLog | None:
+    if config.step_log is None:
+        return None
+    try:
+        return StepLog(config.step_log, settings, vocabulary)
+    except OSError as error:
+        raise SettingsError(f"step_log {config.step_log} cannot be written: {error.strerror}.") from None
 
 
 def targets_of(config: EngineConfig) -> Targets:

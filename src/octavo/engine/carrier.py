@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from octavo.backends.base import Backend, DiskBlock, Plan
+from octavo.config import EngineConfig
+from octavo.errors import SettingsError
 from octavo.memory.disk import DiskCache
+from octavo.memory.folder import BlockFolder
+from octavo.memory.sizing import block_bytes
 from octavo.scheduling.inputs import DiskNews
 
-__all__ = ["Carrier", "most_fetches"]
+__all__ = ["Carrier", "open_carrier"]
+
+_log = logging.getLogger(__name__)
 
 MOST_FETCHES = 64
+"""Blocks that may be asked for and not here yet."""
 MOST_FETCHED_BYTES = 256 << 20
-"""Of blocks that were asked for: until the next step they are held beside the KV memory."""
+"""Of these blocks: until the next step they are held beside the KV memory."""
 IDLE_WAIT_S = 0.005
 """How long a step that has nothing to compute sleeps until the disk answers; a message may come meanwhile."""
 SCAN_S = 0.25
@@ -25,7 +34,9 @@ CLOSE_S = 1.0
 class Carrier:
     """Between one backend and one disk cache. What was fetched is held from `news` to the next `carry`, no longer."""
 
-    def __init__(self, backend: Backend, disk: DiskCache) -> None:
+    def __init__(self, backend: Backend, disk: DiskCache, most_fetches: int = MOST_FETCHES) -> None:
+        """`most_fetches`: how many blocks the scheduler may ask for at once."""
+        self.most_fetches = most_fetches
         self._backend = backend
         self._disk = disk
         self._fetched: dict[bytes, bytes] = {}
@@ -79,6 +90,26 @@ class Carrier:
         self._disk.close(max(deadline - time.monotonic(), 0))
 
 
-def most_fetches(block_bytes: int) -> int:
-    """How many blocks of this size may be asked for at once."""
-    return max(1, min(MOST_FETCHES, MOST_FETCHED_BYTES // block_bytes))
+def open_carrier(config: EngineConfig, backend: Backend) -> Carrier | None:
+    """The way to the disk cache, where one is asked for and can be had; where it cannot, with a warning. Raises
+    SettingsError for settings that make no sense."""
+    if config.cache_disk is None:
+        return None
+    if not config.prefix_cache or config.allocator != "paged":
+        off = "prefix_cache is off" if not config.prefix_cache else f"allocator is {config.allocator}"
+        raise SettingsError(f"cache_disk keeps the blocks of the prefix cache, but {off}; drop one of them.")
+    groups = backend.spec.kv_groups
+    size = block_bytes(backend.spec, config.block_size, config.kv_dtype) * len(groups)
+    if config.cache_disk_size_bytes < size:
+        raise SettingsError(
+            f"cache_disk_size is {config.cache_disk_size_bytes} bytes, and one block takes {size}; give more."
+        )
+    layout = [(len(group.layers), group.kv_heads, group.head_dim) for group in groups]
+    identity = repr((backend.arithmetic_id, config.kv_dtype, config.block_size, layout)).encode()
+    try:
+        folder = BlockFolder(Path(config.cache_disk), identity, config.cache_disk_size_bytes)
+    except OSError as error:
+        reason = "another engine uses it" if isinstance(error, BlockingIOError) else error.strerror
+        _log.warning("cache_disk %s cannot be used (%s); serving without it", config.cache_disk, reason)
+        return None
+    return Carrier(backend, DiskCache(folder), max(1, min(MOST_FETCHES, MOST_FETCHED_BYTES // size)))

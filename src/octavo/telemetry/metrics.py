@@ -48,6 +48,10 @@ class StepStats(Protocol):
     def prefix_queried_tokens(self) -> int: ...
     @property
     def prefix_hit_tokens(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
+    @property
+    def disk_hit_tokens(self) -> int: ...
 
 
 class MemoryUse(Protocol):
@@ -69,6 +73,7 @@ class _Totals(NamedTuple):
     preemptions: int = 0
     prefix_queried_tokens: int = 0
     prefix_hit_tokens: int = 0
+    disk_hit_tokens: int = 0
 
 
 class Metrics:
@@ -97,6 +102,10 @@ class Metrics:
             "vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache."
         )
         self._prefix_hits = counter("vllm:prefix_cache_hits", "Prompt tokens found there.")
+        self._disk_bytes = gauge("octavo_cache_disk_bytes", "What the disk cache takes.")
+        self._disk_hits = counter(
+            "octavo_cache_disk_hit_tokens", "Tokens whose K and V came back from the disk cache."
+        )
         self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens of answered requests.")
         self._generation_tokens = counter("vllm:generation_tokens", "Generated tokens.")
         self._step_tokens = histogram(
@@ -146,9 +155,12 @@ class Metrics:
         self._kv_usage.set(stats.blocks_used / stats.blocks_total if stats.blocks_total else 0.0)
         if stats.step_tokens:
             self._step_tokens.observe(stats.step_tokens)
-        now = _Totals(stats.preemptions, stats.prefix_queried_tokens, stats.prefix_hit_tokens)
+        self._disk_bytes.set(stats.disk_bytes)
+        now = _Totals(
+            stats.preemptions, stats.prefix_queried_tokens, stats.prefix_hit_tokens, stats.disk_hit_tokens
+        )
         if now != self._seen:
-            counters = (self._preemptions, self._prefix_queries, self._prefix_hits)
+            counters = (self._preemptions, self._prefix_queries, self._prefix_hits, self._disk_hits)
             for counter, total, before in zip(counters, now, self._seen, strict=True):
                 counter.inc(total - before)
             self._seen = now
