@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.engine.engine import Engine
+from octavo.memory.prefix import Chain
 from octavo.scheduling.inputs import Add
 from octavo.scheduling.outputs import SequenceOutput
 from tests.fakes import limits, make_engine, request, run, tokens
@@ -130,6 +131,25 @@ def test_without_it_everything_is_computed() -> None:
     outputs = run(engine, *(request(name, TEXT[:64], max_tokens=1) for name in "abc"))
     assert computed(engine) == 3 * 64 and not any(cached(outputs[name, 0]) for name in "abc")
     assert not len(engine._scheduler.places.sharing.prefixes)
+
+
+def test_a_block_is_named_by_all_of_its_tokens() -> None:
+    chain = Chain(b"", SIZE)
+    assert len(chain.names(range(2 * SIZE), 2)) == 2
+    with pytest.raises(AssertionError):
+        chain.names(range(3 * SIZE - 1), 3)
+
+
+def test_children_at_the_end_of_a_block_are_told_apart_while_their_tokens_are_being_chosen() -> None:
+    """The account of memory names blocks too, in one step of several, and at depth 1 some tokens are not known then."""
+    engine = make_engine(limits(num_blocks=512), depth=1)
+    for number in range(40):
+        run(engine, request("another step", [number], max_tokens=1 + number % 3, ignore_eos=True))
+        prompt = [(number + 7 * place) % 250 for place in range(3 * SIZE - 1)]
+        both = run(engine, request("both", prompt, n=2, temperature=1.0, max_tokens=4, ignore_eos=True))
+        for child in range(2):
+            more = request("more", [*prompt, *tokens(both["both", child])], max_tokens=2, ignore_eos=True)
+            assert cached(run(engine, more)["more", 0]) == 3 * SIZE
 
 
 @settings(max_examples=80, deadline=None)

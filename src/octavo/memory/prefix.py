@@ -38,7 +38,9 @@ class Chain:
         return other
 
     def names(self, tokens: Sequence[int], count: int) -> list[bytes]:
-        """Of the first `count` blocks of `tokens`, which must be the tokens of earlier calls, or go on from them."""
+        """Of the first `count` blocks of `tokens`, which must be the tokens of earlier calls, or go on from them, and
+        fill these blocks: a name of less would stand for several beginnings."""
+        assert count * self._block_size <= len(tokens), f"{count} blocks of {len(tokens)} tokens"
         while len(self.made) < count:
             at = len(self.made) * self._block_size
             parent = self.made[-1] if self.made else self._root

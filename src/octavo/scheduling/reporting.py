@@ -71,7 +71,7 @@ class Reporter:
         places = set()
         names = set()
         for one in running:
-            full = one.computed // size
+            full = min(one.computed, len(one.tokens)) // size  # without those that are being chosen
             for name, block in zip(one.chain.names(one.tokens, full), one.tables[0].blocks, strict=False):
                 places.add((name, block))
                 names.add(name)

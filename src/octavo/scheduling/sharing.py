@@ -57,6 +57,8 @@ class Sharing:
 
     def store(self, sequence: Sequence, end: int) -> None:
         """Blocks that are full and computed up to the token `end` can be found by others."""
+        # A token that could not be chosen was computed and is not known: no name without it.
+        end = min(end, len(sequence.tokens))
         stored, full = sequence.stored // self._block_size, end // self._block_size
         if not self._enabled or full <= stored:
             return
