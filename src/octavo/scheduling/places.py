@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Sequence as Items
 
-from octavo.backends.base import Limits
 from octavo.memory.allocation import Allocation
 from octavo.memory.pool import BlockPool
 from octavo.memory.table import Growth
 from octavo.scheduling.sequence import Sequence
+from octavo.scheduling.settings import SchedulerConfig
 from octavo.scheduling.sharing import Sharing
 
 __all__ = ["Places"]
@@ -21,19 +21,12 @@ _SPARE = 100
 class Places:
     """A running sequence holds one slot, and one table in every KV group."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        kv_groups: int,
-        allocation: Allocation,
-        *,
-        prefix_cache: bool,
-        disk_fetches: int = 0,
-    ) -> None:
-        self.allocation = allocation
-        self.pools = tuple(BlockPool(limits.num_blocks) for _ in range(kv_groups))
-        shares = prefix_cache and allocation.paged
-        self.sharing = Sharing(self.pools, limits.block_size, enabled=shares, fetches=disk_fetches)
+    def __init__(self, config: SchedulerConfig) -> None:
+        limits = config.limits
+        self.allocation = Allocation(config.allocator, limits.block_size, limits.max_model_len)
+        self.pools = tuple(BlockPool(limits.num_blocks) for _ in range(config.kv_groups))
+        shares = config.prefix_cache and self.allocation.paged
+        self.sharing = Sharing(self.pools, limits.block_size, enabled=shares, fetches=config.disk_fetches)
         self._block_size = limits.block_size
         self._max_slots = limits.max_slots
         self._slots = list(range(limits.max_slots - 1, -1, -1))

@@ -14,7 +14,6 @@ from itertools import count, takewhile
 from octavo.backends.base import Plan, Samples, TokenSample
 from octavo.errors import ClientError
 from octavo.memory.accounting import Report
-from octavo.memory.allocation import Allocation
 from octavo.scheduling.budget import StepBudget
 from octavo.scheduling.contest import Beams, Contest
 from octavo.scheduling.ends import End, end_after, end_with, output_of
@@ -47,14 +46,7 @@ class Scheduler:
         self.vocabulary = vocabulary
         self.policy = POLICIES[config.policy]
         self.capacity = config.capacity(vocabulary.size)
-        allocation = Allocation(config.allocator, limits.block_size, limits.max_model_len)
-        self.places = Places(
-            limits,
-            config.kv_groups,
-            allocation,
-            prefix_cache=config.prefix_cache,
-            disk_fetches=config.disk_fetches,
-        )
+        self.places = Places(config)
         self.swap = self.places.sharing.swap
         self.order = Order(config.aging_s)
         self.step_time = StepTime(config.measured)
