@@ -61,6 +61,18 @@ def test_static_keeps_slot_and_memory_of_a_sequence_that_ended() -> None:
     assert len(tokens(outputs["b", 0])) == 4 and engine._scheduler.counters.idle_slot_steps == 8
 
 
+def test_a_batch_whose_last_sequence_is_aborted_gives_everything_back() -> None:
+    engine = make_engine(script=lambda h, r: 65, policy="static")
+    engine.add(request("a", "x" * 20, max_tokens=2))
+    engine.add(request("b", "y" * 20, max_tokens=10))
+    for _ in range(4):
+        engine.step()
+    engine.abort("b")
+    engine.step()
+    engine.check()
+    assert engine.idle and engine.stats().blocks_used == 0
+
+
 @pytest.mark.parametrize(
     ("allocator", "blocks"),
     [("paged", 2), ("reserved-oracle", 3), ("reserved-pow2", 4), ("reserved-max", 16)],

@@ -243,6 +243,8 @@ class Scheduler:
         if not (self.order.plain and self._sorted):
             self.running.sort(key=self.order.rank)
             self._sorted = self.order.plain
+        if self.kept and not self.running:  # the last one of the batch was aborted
+            self._end_batch()
         self._closed = self.policy.batched and bool(self.running)
         for slack_only in (False, True):
             decodes: list[Sequence] = []
