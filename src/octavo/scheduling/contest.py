@@ -33,20 +33,31 @@ class Contest:
         self._samples: dict[Sequence, tuple[TokenSample, ...]] = {}
         self._attempts: list[_Attempt] = []
         self._cached_tokens = 0
+        self._failed: End | None = None
 
     def note(self, sequence: Sequence, sample: TokenSample) -> None:
         """A token of one attempt."""
         self._samples[sequence] = (*self._samples.get(sequence, ()), sample)
 
     def ended(self, sequence: Sequence, end: End) -> None:
-        """One attempt has ended."""
+        """One attempt has ended. If not by itself, then the whole request has not."""
+        if end.reason in ("abort", "error"):
+            self._failed = self._failed or end
         samples = self._samples.pop(sequence, ())
         self._cached_tokens = max(self._cached_tokens, sequence.cached_tokens)
         mean = sum(sample.logprob or 0.0 for sample in samples) / max(len(samples), 1)
         self._attempts.append(_Attempt(mean, samples, end))
 
     def best(self) -> list[SequenceOutput]:
-        """What the request is told: the best n, the best first; among equals the earlier."""
+        """What the request is told: the best n, the best first; among equals the earlier. n times the same, if it was
+        aborted or failed."""
+        if self._failed is not None:
+            return [
+                SequenceOutput(
+                    self._request.id, child, finish_reason=self._failed.reason, error=self._failed.error
+                )
+                for child in range(self._request.params.n)
+            ]
         ranked = sorted(self._attempts, key=lambda attempt: -attempt.score)
         return [
             SequenceOutput(

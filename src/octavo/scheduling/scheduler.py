@@ -457,12 +457,12 @@ class Scheduler:
 
     def _finish(self, sequence: Sequence, end: End, sample: TokenSample | None = None) -> None:
         request, contest = sequence.request, sequence.request.contest
-        if contest is None or (end.reason in ("abort", "error") and sequence.child < request.params.n):
+        if contest is None:
             self._outbox.append(output_of(sequence, () if sample is None else (sample,), end))
-        elif end.reason not in ("abort", "error"):
+        else:
             contest.ended(sequence, end)
         self._remove(sequence, keep=self.policy.batched and end.reason != "abort")
-        if contest is not None and not request.sequences and end.reason not in ("abort", "error"):
+        if contest is not None and not request.sequences:
             self._outbox.extend(contest.best())
 
     def _remove(self, sequence: Sequence, *, keep: bool = False) -> None:
