@@ -8,7 +8,13 @@ import pytest
 
 from octavo.config import EngineConfig
 from octavo.errors import SettingsError
-from octavo.memory.sizing import available_memory_bytes, block_bytes, copies_weights, limits_for
+from octavo.memory.sizing import (
+    available_memory_bytes,
+    block_bytes,
+    copies_weights,
+    limits_for,
+    workspace_bytes,
+)
 from octavo.models.program import Program
 from octavo.models.spec import KVGroup, ModelSpec, Rope
 
@@ -35,7 +41,11 @@ def test_a_quarter_of_what_is_free_but_no_more_than_could_be_used() -> None:
 
 
 def test_a_share_of_what_is_free_when_asked_for_and_a_size_wins() -> None:
-    assert limits_for(SPEC, config(memory_utilization=0.5), available_bytes=400 * PER_BLOCK).num_blocks == 200
+    asked = config(memory_utilization=0.5, threads=1)
+    beside = workspace_bytes(SPEC, asked)
+    assert limits_for(SPEC, asked, available_bytes=beside + 400 * PER_BLOCK).num_blocks == 200
+    with pytest.raises(SettingsError, match=f"{beside} bytes beside the cache"):
+        limits_for(SPEC, asked, available_bytes=beside)
     both = config(memory_utilization=0.5, kv_memory_bytes=10 * PER_BLOCK)
     assert limits_for(SPEC, both, available_bytes=400 * PER_BLOCK).num_blocks == 10
 

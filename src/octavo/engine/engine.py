@@ -84,7 +84,7 @@ class Engine:
             self._log.scheduled(inputs, plan)
         self._plan = plan
         if self._watchdog is not None:
-            self._watchdog.begin(self._duration_s)
+            self._watchdog.begin(self._scheduler.expected_s)
         if self._carrier:
             self._carrier.carry(plan)
         if plan.rows:

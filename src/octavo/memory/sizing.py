@@ -12,13 +12,14 @@ from octavo.config import EngineConfig, KvDtype
 from octavo.errors import SettingsError
 from octavo.models.spec import ModelSpec
 
-__all__ = ["available_memory_bytes", "block_bytes", "copies_weights", "limits_for"]
+__all__ = ["available_memory_bytes", "block_bytes", "copies_weights", "limits_for", "workspace_bytes"]
 
 _logger = logging.getLogger(__name__)
 
 _DEFAULT_SHARE = 4
 _DEFAULT_MOST_BYTES = 4 << 30
 _COPY_SHARE = 4
+_PROCESS_BYTES = 64 << 20
 _SHORTEST = 2
 """Tokens of the shortest sequence that makes sense: one of a prompt, one of an answer."""
 _HEAD_BYTES: dict[KvDtype, Callable[[int], int]] = {
@@ -161,9 +162,16 @@ def _asked_blocks(
     elif config.kv_memory_bytes is not None:
         asked, memory = f"kv_memory is {_shown(config.kv_memory_bytes)}", config.kv_memory_bytes
     elif config.memory_utilization is not None:
+        workspace = workspace_bytes(spec, config)
+        beside = free - workspace
+        if beside <= 0:
+            raise SettingsError(
+                f"The engine takes about {workspace} bytes beside the cache, and {free} are free beside the weights: "
+                "nothing is left for memory_utilization to share."
+            )
         asked, memory = (
             f"memory_utilization is {config.memory_utilization}",
-            int(free * config.memory_utilization),
+            int(beside * config.memory_utilization),
         )
     else:
         memory = min(free // _DEFAULT_SHARE, _DEFAULT_MOST_BYTES)
@@ -179,6 +187,21 @@ def _asked_blocks(
             f"bytes; give kv_memory at least that, better for {spec.context_tokens} tokens."
         )
     return asked, memory // each
+
+
+def workspace_bytes(spec: ModelSpec, config: EngineConfig) -> int:
+    """What the engine takes beside weights and KV cache, rather more than less: Python and the libraries, logits of 32
+    rows, per thread the vocabulary twice and its panels, activations of a step, and the histories of all slots."""
+    threads = config.threads or os.cpu_count() or 1
+    widths = spec.hidden * 4 + (spec.heads + 2 * spec.kv_heads) * spec.head_dim * 2
+    length = config.max_model_len or spec.context_tokens
+    return (
+        _PROCESS_BYTES
+        + 4 * spec.vocab_size * (32 + 2 * threads)
+        + threads * (2 << 20)
+        + 5 * widths * config.max_step_tokens
+        + 4 * length * config.max_running
+    )
 
 
 def _all_groups_bytes(spec: ModelSpec, config: EngineConfig) -> int:

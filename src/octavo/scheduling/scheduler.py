@@ -144,6 +144,11 @@ class Scheduler:
     # ---- what `stretch` calls: the parts of a step that it does not do itself
 
     @property
+    def expected_s(self) -> float:
+        """How long the step that begins should take; 0 while that is not known."""
+        return self.step_time.predict(self._timed)
+
+    @property
     def settled(self) -> bool:
         """Nothing flies, and nothing is kept for a batch."""
         return not (self._flights or self.kept)

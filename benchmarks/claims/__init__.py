@@ -1,0 +1,1 @@
+"""Textbook claims about serving language models, measured on the real engine."""
