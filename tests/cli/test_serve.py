@@ -226,3 +226,33 @@ def test_without_kernels_numpy_serves_and_says_so(
     [(config, _)] = runs
     assert config.backend == "reference"
     assert "C++ compiler" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--cache-disk", ""], "--cache-disk"),
+        (["--key-profile", "2=batch", "--api-key", "k"], "given 1 times"),
+        (["--key-profile", "1=fast", "--api-key", "k"], "1=fast"),
+        (["--tbt-target", "50"], "50ms"),
+        (["--ttft-target", "-5ms"], "not below 0"),
+    ],
+)
+def test_what_means_nothing_is_refused_before_anything_runs(
+    runs: list[tuple[EngineConfig, dict[str, Any]]],
+    tiny_model_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    words: str,
+) -> None:
+    assert main.run(["serve", str(tiny_model_path), *options]) == 2
+    assert words in " ".join(capsys.readouterr().err.split()) and not runs
+
+
+def test_a_key_may_have_a_profile(
+    runs: list[tuple[EngineConfig, dict[str, Any]]], tiny_model_path: Path
+) -> None:
+    options = ["--api-key", "a", "--api-key", "b", "--key-profile", "2=batch", "--tbt-target", "50ms"]
+    assert main.run(["serve", str(tiny_model_path), *options]) == 0
+    [(config, rest)] = runs
+    assert rest["key_profiles"] == {1: "batch"} and config.tbt_target_s == 0.05

@@ -41,7 +41,9 @@ def test_a_full_queue_answers_503_before_anything_is_streamed(narrow: Server) ->
 
 def test_one_request_of_many_sequences_does_not_pass_the_queue(narrow: Server) -> None:
     reply = narrow.post("/v1/completions", prompt=["a"] * 7, max_tokens=1)
-    assert reply.status_code == 503 and "4" in reply.json()["error"]["message"]
+    assert reply.status_code == 400 and "7 sequences" in reply.json()["error"]["message"]
+    never = narrow.post("/v1/completions", prompt="a", n=3, max_tokens=1)
+    assert never.status_code == 400 and never.json()["error"]["param"] == "n"
     narrow.complete(prompt=["a"] * 6, max_tokens=1)
 
 

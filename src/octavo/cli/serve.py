@@ -95,6 +95,8 @@ def serve(
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = with_backend(settings)
+    if settings.get("cache_disk") == "":
+        raise typer.BadParameter("it is empty; name a folder.", param_hint="--cache-disk")
     for name in ("step_log", "cache_disk"):
         if name in settings:
             settings[name] = str(Path(settings[name]).absolute())
@@ -127,7 +129,8 @@ def _key_profiles(given: Sequence[str], keys: Sequence[str]) -> dict[int, Profil
             )
         if not 1 <= int(number) <= len(keys):
             raise typer.BadParameter(
-                f"{text!r} is for key {number}, and there are {len(keys)} keys.", param_hint="--key-profile"
+                f"{text!r} is for key {number}, and --api-key was given {len(keys)} times; keys count from 1.",
+                param_hint="--key-profile",
             )
         profiles[int(number) - 1] = cast(ProfileName, name)
     return profiles

@@ -52,7 +52,7 @@ class BlockFolder:
         self._files = OrderedDict[str, int]()
         """Path below `root`: bytes, the least recently used first."""
         self._warnings = 0
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         (root / self._kind).mkdir(mode=0o700, exist_ok=True)  # it is what users wrote, in another form
         self._lock = (root / "lock").open("a")
         try:

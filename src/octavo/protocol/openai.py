@@ -6,7 +6,7 @@ passed over, and `check_fields` lists those.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
 from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
+from octavo.scheduling.inputs import Service
 
 __all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "Message", "StreamOptions"]
 
@@ -139,11 +140,11 @@ class _Request(msgspec.Struct, kw_only=True):
     skip_special_tokens: bool | None = None
     cache_salt: str | None = None
     """Requests with different salts share nothing in the prefix cache."""
-    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    priority: int | None = None
     """A lower number runs earlier; 0 is usual."""
     user: str | None = None
     """Who asks, of those that share an API key: each gets an equal part of the key's share."""
-    profile: ProfileName | None = None
+    profile: Annotated[str, Meta(extra_json_schema={"enum": list(get_args(ProfileName))})] | None = None
     """The kind of use, which says what is to be fast; the server's own, if it is not given."""
 
     @property
@@ -208,6 +209,21 @@ class _Request(msgspec.Struct, kw_only=True):
                 "stream",
             )
         return params
+
+    def service(self, tenant: str, profile: ProfileName | None) -> Service:
+        """For whom it is, and how soon. `profile`: where it names none. Raises InvalidParameter."""
+        if not -MAX_PRIORITY <= (self.priority or 0) <= MAX_PRIORITY:
+            raise InvalidParameter(
+                f"priority is {self.priority}; it must lie in {-MAX_PRIORITY} … {MAX_PRIORITY}.", "priority"
+            )
+        if self.profile is not None and self.profile not in get_args(ProfileName):
+            raise InvalidParameter(
+                f"profile is {self.profile[:40]!r}; it is one of {', '.join(get_args(ProfileName))}.",
+                "profile",
+            )
+        return Service(
+            self.priority or 0, tenant, self.user or "", cast(ProfileName | None, self.profile) or profile
+        )
 
     def _beams(self, own: dict[str, Any]) -> dict[str, Any]:
         """The parameters of a beam search; none where none is asked for."""

@@ -58,7 +58,8 @@ class Capacity(msgspec.Struct, frozen=True):
             )
         if params.beam_width and not self.forks:
             raise InvalidParameter(
-                "beam_width asks for beam search, whose beams share memory; the allocator of this server shares none.",
+                "Beam search needs memory that its beams share, and this server's allocator shares none; it would have "
+                "to be started with --allocator paged.",
                 "beam_width",
             )
         if params.beam_width:

@@ -17,7 +17,6 @@ from octavo.protocol.body import decode_body
 from octavo.protocol.openai import ChatRequest, CompletionRequest
 from octavo.protocol.openai_reply import ReplyHead
 from octavo.sampling.params import SamplingParams
-from octavo.scheduling.inputs import Service
 from octavo.server.answer import Answer
 from octavo.server.auth import CACHE_SCOPE, TENANT
 from octavo.server.limits import read_body
@@ -110,18 +109,16 @@ async def _answer(
         serving.fingerprint,
         usage_follows=body.include_usage,
     )
+    tenant = request.scope.get(TENANT, "")
+    service = body.service(tenant, serving.profiles.get(tenant))
+    for prompt in prompts:  # what can never be served is told even when the queue is full
+        serving.client.info.capacity.check(prompt, params)
     serving.accept_more(len(prompts) * params.attempts)
     answer = Answer(serving, head, params, prompts, echo=echo)
-    tenant = request.scope.get(TENANT, "")
     outputs = serving.client.generate_all(
         [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)],
         cache_salt=f"{request.scope.get(CACHE_SCOPE, '')} {body.cache_salt or ''}".strip(),
-        service=Service(
-            priority=body.priority or 0,
-            tenant=tenant,
-            user=body.user or "",
-            profile=body.profile or serving.profiles.get(tenant),
-        ),
+        service=service,
     )
     if body.stream:
         return EventStream(outputs, answer, include_usage=body.include_usage)

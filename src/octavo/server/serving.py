@@ -96,10 +96,15 @@ class Serving:
             raise self.no_such_model(model)
 
     def accept_more(self, sequences: int) -> None:
-        """Raise Overloaded where so many more would make the queue too long."""
+        """Raise Overloaded where so many more would make the queue too long, CapacityError where they always would."""
         if self.max_queued is None:
             return
         slots, taken = self.client.info.capacity.max_running, self.client.open_sequences
+        if sequences > slots + self.max_queued:
+            raise CapacityError(
+                f"The request asks for {sequences} sequences, and this server takes {slots + self.max_queued} at most: "
+                f"{slots} run and {self.max_queued} wait; ask for fewer at once."
+            )
         if taken + sequences - slots > self.max_queued:
             queued = max(taken - slots, 0)
             self.metrics.on_refused("queue_full")
