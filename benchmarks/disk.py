@@ -65,26 +65,26 @@ def measure(model: str, tokens: int, repeats: int, folder: str) -> dict[str, lis
 
     def timed(way: str, url: str, prompt: list[int]) -> None:
         before = counted(url, "octavo_cache_disk_hit_tokens_total")
-        seconds, found = ask(url, prompt)
+        seconds, found = ask(url, prompt, 8)
         fetched = counted(url, "octavo_cache_disk_hit_tokens_total") - before
         told.setdefault(way, []).append((seconds, found, fetched))
 
     prompts = [ids(("prompt", number), tokens) for number in range(repeats)]
     with server(model, tokens, "--cache-disk", folder) as url:
-        ask(url, ids("warm", 32))
+        ask(url, ids("warm", 32), 8)
         for number, prompt in enumerate(prompts):
             timed("computed", url, prompt)
             timed("from memory", url, prompt)
             for other in range(OTHERS):
-                ask(url, ids(("other", number, other), tokens))
+                ask(url, ids(("other", number, other), tokens), 8)
             time.sleep(0.5)
             timed("from disk", url, prompt)
     with server(model, tokens, "--cache-disk", folder) as url:
-        ask(url, ids("warm", 32))
+        ask(url, ids("warm", 32), 8)
         for prompt in prompts:
             timed("from disk, by a new server", url, prompt)
     with server(model, tokens) as url:
-        ask(url, ids("warm", 32))
+        ask(url, ids("warm", 32), 8)
         for prompt in prompts:
             timed("computed, without --cache-disk", url, prompt)
     return told
