@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
 from heapq import heapify, heappop, heapreplace
 
 from octavo.scheduling.sequence import Request, Sequence
@@ -90,20 +91,31 @@ class Order:
         served = self._served
         return (*self.priority(request), served[tenant[:1]], served[tenant], *sequence.order)
 
-    def outranks(
-        self, one: Sequence, other: Sequence, running: Collection[Sequence], victims: int, slots: int
-    ) -> bool:
-        """Must `other`, which runs, give way to `one`, which waits? It must to an earlier class; and of the same class
-        where its tenant holds more than its part of the slots (`victims` less than it seems), and the other's less."""
-        first, second = self.priority(one.request), self.priority(other.request)
-        if first != second:
-            return first < second
-        ours, theirs = one.request.tenant[0], other.request.tenant[0]
-        if ours == theirs:
-            return False
+    def outranked(
+        self, one: Sequence, running: Items[Sequence], slots: int, blocks: int, all_slots: int
+    ) -> list[Sequence]:
+        """Who of those that run (in the order of now) must give way to `one`, which waits for `slots` and `blocks` that
+        are not there: the last ones first, and none where that cannot be enough.
+
+        A sequence gives way to an earlier class; and to one of the same class if its tenant holds more than its part of
+        all slots, and the other's less.
+        """
         held = Counter(sequence.request.tenant[0] for sequence in running)
-        part = slots / self.tenants
-        return held[theirs] - victims > part and held[ours] < int(part)
+        part = all_slots / max(self.tenants, 1)
+        ours, own_class = one.request.tenant[0], self.priority(one.request)
+        victims: list[Sequence] = []
+        for other in reversed(running):
+            if slots <= 0 and blocks <= 0:
+                break
+            theirs, its_class = other.request.tenant[0], self.priority(other.request)
+            fair = ours != theirs and held[theirs] > part and held[ours] < int(part)
+            if own_class > its_class or (own_class == its_class and not fair):
+                break
+            victims.append(other)
+            held[theirs] -= 1
+            slots -= 1
+            blocks -= min(len(table.blocks) for table in other.tables)
+        return victims if slots <= 0 and blocks <= 0 else []
 
     def check(self, requests: int) -> None:
         """Prove that `requests` have entered and not left. Raises AssertionError."""

@@ -339,7 +339,9 @@ class Scheduler:
         if any(one.pending for one in group):
             return False
         if not self.places.fits(group, names, self.running):
-            victims = self._outranked(group, names)
+            blocks = max(self.places.lacking(group, names, self.running))
+            slots = self.places.lacking_slots(group)
+            victims = self.order.outranked(sequence, self.running, slots, blocks, self.limits.max_slots)
             if not victims:
                 return False
             for victim in victims:
@@ -358,22 +360,6 @@ class Scheduler:
             self.places.give(one, names if one is sequence else self.places.sharing.found(one) or ())
             insort(self.running, one, key=self.order.rank)
         return True
-
-    def _outranked(self, group: Items[Sequence], names: Items[bytes]) -> list[Sequence]:
-        """Who must give way so that waiting sequences can run: none, unless that can be enough."""
-        sequence = group[0]
-        lacking = max(self.places.lacking(group, names, self.running))
-        slots = self.places.lacking_slots(group)
-        victims: list[Sequence] = []
-        for victim in reversed(self.running):
-            if slots <= 0 and lacking <= 0:
-                break
-            if not self.order.outranks(sequence, victim, self.running, len(victims), self.limits.max_slots):
-                break
-            victims.append(victim)
-            slots -= 1
-            lacking -= min(len(table.blocks) for table in victim.tables)
-        return victims if slots <= 0 and lacking <= 0 else []
 
     def _preempt(self, victim: Sequence, advances: dict[Sequence, Advance], budget: StepBudget) -> None:
         """Back to those that wait, a beam with its whole group; what it was given in this step is free again."""
