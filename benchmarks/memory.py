@@ -1,6 +1,6 @@
 """What paging, sharing and forking save: memory wasted and requests at once, by allocator, at equal memory.
 
-    python -m benchmarks.memory [--requests 60] [--kv-tokens 6144] [--max-model-len 2048]
+    python -m benchmarks.memory [--requests 40] [--kv-tokens 12288] [--max-model-len 2048]
 
 Requests with lengths like ShareGPT's (log-normal, the published means of 161 prompt and 338 output tokens, divided by
 --shrink) all arrive at once and run on the real engine under each allocator. Below: what parallel sampling and beam
@@ -139,10 +139,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="smollm2", help="alias, path or hf: reference")
-    parser.add_argument("--requests", type=int, default=60)
-    parser.add_argument("--kv-tokens", type=int, default=6144, help="that the KV memory holds")
+    parser.add_argument("--requests", type=int, default=40)
+    parser.add_argument("--kv-tokens", type=int, default=12288, help="that the KV memory holds")
     parser.add_argument("--max-model-len", type=int, default=2048)
-    parser.add_argument("--shrink", type=float, default=2.0, help="divides the lengths: a shorter run")
+    parser.add_argument("--shrink", type=float, default=1.0, help="divides the lengths: a shorter run")
     parser.add_argument("--searches", type=int, default=6, help="requests of each kind that shares")
     options = parser.parse_args()
     model = open_model(options.model)
