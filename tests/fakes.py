@@ -255,6 +255,20 @@ def make_engine(
     return Engine(scheduler, backend, info, clock=ManualClock(), depth=depth, log=steps, carrier=carrier)  # type: ignore[arg-type]
 
 
+def timed(engine: Engine, seconds: Callable[[Plan], float]) -> ManualClock:
+    """Every step takes so long from now on, on the engine's clock."""
+    clock, backend = engine.clock, engine.backend
+    assert isinstance(clock, ManualClock)
+    launch = backend.launch
+
+    def slow(plan: Plan) -> object:
+        clock.advance(seconds(plan))
+        return launch(plan)
+
+    backend.launch = slow  # type: ignore[method-assign]
+    return clock
+
+
 def plans_of(engine: Engine) -> list[Plan]:
     """Every plan that was launched."""
     assert isinstance(engine.backend, ScriptedBackend)

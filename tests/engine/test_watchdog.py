@@ -67,7 +67,8 @@ def test_the_engine_describes_its_step() -> None:
 def test_a_request_that_can_never_run_ends_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "EMPTY_STEPS", 5)
     engine = make_engine()
-    monkeypatch.setattr(engine._scheduler.places, "fits", lambda *args: False)  # a fault of the scheduler's
+    # A fault of the scheduler's:
+    monkeypatch.setattr(engine._scheduler.places, "lacking_slots", lambda *args: 1)
     outputs = run(engine, request("stuck", "abc", n=2), steps=20)
     assert {item.finish_reason for items in outputs.values() for item in items} == {"error"}
     assert "'stuck'" in (outputs["stuck", 0][0].error or "") and "64 blocks" in (

@@ -7,21 +7,12 @@ import pytest
 from octavo.config import AllocatorName, PolicyName
 from octavo.engine.engine import Engine
 from octavo.memory.accounting import Report
-from octavo.timing.clock import ManualClock
-from tests.fakes import limits, make_engine, request
+from tests.fakes import limits, make_engine, request, timed
 
 
 def run_timed(engine: Engine) -> Report:
     """Each step takes a second."""
-    clock = engine.clock
-    assert isinstance(clock, ManualClock)
-    launch = engine.backend.launch
-
-    def slow(plan: object) -> object:
-        clock.advance(1.0)
-        return launch(plan)  # type: ignore[arg-type]
-
-    engine.backend.launch = slow  # type: ignore[method-assign]
+    timed(engine, lambda plan: 1.0)
     while not engine.idle:
         engine.step()
     engine.add(request("last", "x", max_tokens=1))  # the step before enters with the next one

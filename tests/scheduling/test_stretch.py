@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from octavo.engine.engine import Engine
 from octavo.scheduling.stretch import Stretch
-from tests.fakes import limits, make_engine, request
+from tests.fakes import limits, make_engine, request, timed
 
 TOKEN = 65
 
@@ -22,13 +22,7 @@ def started(requests: list[tuple[int, int, str]], blocks: int, prefix_cache: boo
         script=lambda history, rule: TOKEN,
         prefix_cache=prefix_cache,
     )
-    launch = engine.backend.launch
-
-    def slow(plan: Any) -> object:
-        engine.clock.advance(2**-7 + plan.tokens * 2**-10)  # type: ignore[attr-defined]
-        return launch(plan)
-
-    engine.backend.launch = slow  # type: ignore[method-assign]
+    timed(engine, lambda plan: 2**-7 + plan.tokens * 2**-10)
     for number, (size, length, tenant) in enumerate(requests):
         prompt = [(i * 7) % 250 for i in range(size)]
         engine.add(request(f"r{number}", prompt, max_tokens=length, ignore_eos=True, tenant=tenant))

@@ -7,9 +7,8 @@ from zlib import crc32
 
 from octavo.engine.engine import Engine
 from octavo.scheduling.inputs import Add
-from octavo.timing.clock import ManualClock
 from octavo.timing.step_time import StepLoad, TimedLoad
-from tests.fakes import limits, make_engine, request
+from tests.fakes import limits, make_engine, request, timed
 
 STEP_S, TOKEN_S = 0.005, 0.001
 
@@ -29,16 +28,7 @@ class Timed:
             num_blocks=4096, max_slots=64, max_step_tokens=512, max_model_len=8192
         )
         self.engine: Engine = make_engine(sizes, script=lambda h, r: 65, **settings)  # type: ignore[arg-type]
-        clock = self.engine.clock
-        assert isinstance(clock, ManualClock)
-        self.clock = clock
-        launch = self.engine.backend.launch
-
-        def slow(plan: object) -> object:
-            clock.advance(seconds_of(plan.tokens))  # type: ignore[attr-defined]
-            return launch(plan)  # type: ignore[arg-type]
-
-        self.engine.backend.launch = slow  # type: ignore[method-assign]
+        self.clock = timed(self.engine, lambda plan: seconds_of(plan.tokens))
         self.times: dict[str, list[float]] = {}
         self.arrived: dict[str, float] = {}
         self._waiting: list[tuple[float, Add]] = []

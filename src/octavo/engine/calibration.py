@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from octavo.backends.base import Backend, ChoiceRule, Plan, PlanRow, SampleRow, SlotOpen
 from octavo.errors import SettingsError
 from octavo.timing.clock import Clock
@@ -23,7 +25,7 @@ def measure(backend: Backend, groups: int, clock: Clock) -> tuple[TimedLoad, ...
     """Steps of several kinds, on slots and blocks that are not in use: before they are read, they are written."""
     measured = []
     for step, (plan, load) in enumerate(_plans(backend, groups)):
-        plan = Plan(step, plan.opens, plan.copies, plan.rows, plan.samples)
+        plan = msgspec.structs.replace(plan, step=step)
         began_s = clock.now_s()
         handle = backend.launch(plan)
         backend.sample(handle)

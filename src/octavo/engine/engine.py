@@ -110,7 +110,7 @@ class Engine:
 
     def _look_for_progress(self) -> None:
         """Nothing to compute and nothing in flight: that may happen at times, but not again and again."""
-        self._empty_steps = 0 if self._plan.rows or self._scheduler.idle else self._empty_steps + 1
+        self._empty_steps = 0 if self._scheduler.idle else self._empty_steps + 1
         if self._empty_steps >= EMPTY_STEPS:
             self._empty_steps = 0
             _logger.error("no sequence can run, and none of them will: %s", self._scheduler.give_up())

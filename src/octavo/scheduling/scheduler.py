@@ -141,12 +141,12 @@ class Scheduler:
             self._reporter.rest()
         return self._reporter.report(self.counters)
 
-    # ---- what `stretch` calls: the parts of a step that it does not do itself
-
     @property
     def expected_s(self) -> float:
         """How long the step that begins should take; 0 while that is not known."""
         return self.step_time.predict(self._timed)
+
+    # ---- what `stretch` calls: the parts of a step that it does not do itself
 
     @property
     def settled(self) -> bool:
@@ -243,8 +243,8 @@ class Scheduler:
 
     def _decide(self) -> tuple[dict[Sequence, Advance], StepBudget]:
         advances: dict[Sequence, Advance] = {}
-        tokens = self.config.budget_tokens or self.limits.max_step_tokens
-        budget = StepBudget(tokens, self.limits.max_step_tokens, self.policy, self.step_time)
+        most = self.limits.max_step_tokens
+        budget = StepBudget(self.config.step_tokens, most, self.policy, self.step_time)
         if not (self.order.plain and self._sorted):
             self.running.sort(key=self.order.rank)
             self._sorted = self.order.plain
@@ -338,9 +338,9 @@ class Scheduler:
             group += [beam for beam in sequence.request.contest.living if beam is not sequence]
         if any(one.pending for one in group):
             return False
-        if not self.places.fits(group, names, self.running):
-            blocks = max(self.places.lacking(group, names, self.running))
-            slots = self.places.lacking_slots(group)
+        slots = self.places.lacking_slots(group)
+        blocks = max(self.places.lacking(group, names, self.running))
+        if slots > 0 or blocks > 0:
             victims = self.order.outranked(sequence, self.running, slots, blocks, self.limits.max_slots)
             if not victims:
                 return False

@@ -35,6 +35,11 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     disk_fetches: int = 0
     """Blocks that may be asked of the disk cache at once; 0 where there is none."""
 
+    @property
+    def step_tokens(self) -> int:
+        """The budget: `budget_tokens`, where one was set."""
+        return self.budget_tokens or self.limits.max_step_tokens
+
     def capacity(self, vocab_size: int) -> Capacity:
         limits = self.limits
         return Capacity(

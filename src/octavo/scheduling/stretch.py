@@ -30,8 +30,12 @@ class Stretch:
         """How many steps are certain to be equal if no message comes: no sequence ends, waits, begins, or finds no
         block. 0 where the next one is not."""
         scheduler, running = self._scheduler, self._running
-        budget = scheduler.config.budget_tokens or scheduler.limits.max_step_tokens
-        if not running or len(running) > budget or len(scheduler.waiting) or not scheduler.settled:
+        if (
+            not running
+            or len(running) > scheduler.config.step_tokens
+            or len(scheduler.waiting)
+            or not scheduler.settled
+        ):
             return 0
         if scheduler.swap is not None:  # a step's plan may say what goes to disk, and here are no plans
             return 0

@@ -76,6 +76,9 @@ async def create_chat_completion(request: Request) -> Response:
         continue_final=bool(body.continue_final_message),
         template_kwargs=body.chat_template_kwargs or {},
     )
+    serving.client.info.capacity.check(
+        prompt, params
+    )  # what can never be served, also when the queue is full
     return await _answer(request, serving, "chat", body, params, [prompt])
 
 
@@ -111,8 +114,6 @@ async def _answer(
     )
     tenant = request.scope.get(TENANT, "")
     service = body.service(tenant, serving.profiles.get(tenant))
-    for prompt in prompts:  # what can never be served is told even when the queue is full
-        serving.client.info.capacity.check(prompt, params)
     serving.accept_more(len(prompts) * params.attempts)
     answer = Answer(serving, head, params, prompts, echo=echo)
     outputs = serving.client.generate_all(
