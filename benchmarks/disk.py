@@ -22,15 +22,15 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.prefix import ask, ids
+from benchmarks.prefix import ask, connect, ids
 
 OTHERS = 3
 """Prompts that take all of the memory."""
 
 
 @contextmanager
-def server(model: str, tokens: int, *options: str) -> Iterator[str]:
-    """A server's address; its memory holds two prompts of `tokens` tokens."""
+def server(model: str, tokens: int, *options: str) -> Iterator[httpx2.Client]:
+    """Asks a new server; its memory holds two prompts of `tokens` tokens."""
     blocks = str(2 * (tokens // 16 + 4))
     command = [
         sys.executable,
@@ -47,15 +47,16 @@ def server(model: str, tokens: int, *options: str) -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield next(word for word in process.stdout.readline().split() if word.startswith("http://"))
+        with connect(process.stdout.readline()) as client:
+            yield client
     finally:
         process.terminate()
         process.wait()
 
 
-def counted(url: str, name: str) -> float:
+def counted(client: httpx2.Client, name: str) -> float:
     """One of the server's metrics."""
-    text = httpx2.get(f"{url}/metrics", trust_env=False).text
+    text = client.get("/metrics").text
     return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name}{{"))
 
 
@@ -63,30 +64,30 @@ def measure(model: str, tokens: int, repeats: int, folder: str) -> dict[str, lis
     """Per way: seconds to the first token, prompt tokens found, tokens that came from disk; one of each repeat."""
     told: dict[str, list[tuple[float, int, float]]] = {}
 
-    def timed(way: str, url: str, prompt: list[int]) -> None:
-        before = counted(url, "octavo_cache_disk_hit_tokens_total")
-        seconds, found = ask(url, prompt, 8)
-        fetched = counted(url, "octavo_cache_disk_hit_tokens_total") - before
+    def timed(way: str, client: httpx2.Client, prompt: list[int]) -> None:
+        before = counted(client, "octavo_cache_disk_hit_tokens_total")
+        seconds, found = ask(client, prompt, 8)
+        fetched = counted(client, "octavo_cache_disk_hit_tokens_total") - before
         told.setdefault(way, []).append((seconds, found, fetched))
 
     prompts = [ids(("prompt", number), tokens) for number in range(repeats)]
-    with server(model, tokens, "--cache-disk", folder) as url:
-        ask(url, ids("warm", 32), 8)
+    with server(model, tokens, "--cache-disk", folder) as client:
+        ask(client, ids("warm", 32), 8)
         for number, prompt in enumerate(prompts):
-            timed("computed", url, prompt)
-            timed("from memory", url, prompt)
+            timed("computed", client, prompt)
+            timed("from memory", client, prompt)
             for other in range(OTHERS):
-                ask(url, ids(("other", number, other), tokens), 8)
+                ask(client, ids(("other", number, other), tokens), 8)
             time.sleep(0.5)
-            timed("from disk", url, prompt)
-    with server(model, tokens, "--cache-disk", folder) as url:
-        ask(url, ids("warm", 32), 8)
+            timed("from disk", client, prompt)
+    with server(model, tokens, "--cache-disk", folder) as client:
+        ask(client, ids("warm", 32), 8)
         for prompt in prompts:
-            timed("from disk, by a new server", url, prompt)
-    with server(model, tokens) as url:
-        ask(url, ids("warm", 32), 8)
+            timed("from disk, by a new server", client, prompt)
+    with server(model, tokens) as client:
+        ask(client, ids("warm", 32), 8)
         for prompt in prompts:
-            timed("computed, without --cache-disk", url, prompt)
+            timed("computed, without --cache-disk", client, prompt)
     return told
 
 

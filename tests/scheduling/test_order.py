@@ -67,6 +67,18 @@ def test_two_tenants_share_the_service_whatever_one_of_them_sends() -> None:
     assert "a199" not in timed.times
 
 
+def test_the_first_prompt_of_a_tenant_need_not_take_turns_with_a_flood() -> None:
+    settings = {"targets": Targets(tbt_s=0.1), "measured": MEASURED}
+    timed = Timed(**settings)
+    for number in range(200):
+        timed.add(f"a{number}", PROMPT, 200, tenant="a")
+    timed.add("b", 300, 40, at=2.0, tenant="b")
+    timed.run(lambda: "b" in timed.times)
+    # A step of 100 ms has 95 tokens, of which those that decode take some: in turns it would be twice as long.
+    decoding = sum(name.startswith("a") for name in timed.times)
+    assert timed.ttft("b") <= 0.1 * (1 + -(-300 // (95 - decoding))) + 0.005
+
+
 def test_a_tenant_that_was_idle_has_saved_nothing_up() -> None:
     timed = Timed()
     for number in range(100):

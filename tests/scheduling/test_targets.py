@@ -28,6 +28,22 @@ def test_a_long_prompt_does_not_stall_streams(measured: tuple[TimedLoad, ...]) -
     assert timed.ttft("long") <= 2 * alone.ttft("long")
 
 
+def test_a_target_of_streams_does_not_hold_back_a_prompt_of_higher_priority() -> None:
+    alone = Timed(measured=MEASURED)
+    alone.add("high", 400, 1)
+    alone.run()
+    timed = Timed(targets=Targets(tbt_s=0.05), measured=MEASURED)
+    for number in range(8):
+        timed.add(f"s{number}", 50, 300)
+    timed.add("high", 400, 1, at=1.0, priority=-1)
+    timed.add("same", 400, 1, at=2.5)
+    timed.run()
+    # A step of the streams runs when it comes, and their tokens are beside it.
+    assert timed.ttft("high") <= alone.ttft("high") + 0.05 + 8 * 0.001
+    # One of theirs gets what their targets leave of each step.
+    assert timed.ttft("same") >= 0.05 * 400 / (50 - 5 - 8)
+
+
 def test_without_a_target_a_step_is_as_long_as_its_budget() -> None:
     timed = Timed()
     timed.add("s", 50, 300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.scheduling.order import Order
 from octavo.scheduling.policies import Policy
 from octavo.scheduling.sequence import Sequence
 from octavo.timing.step_time import StepLoad, StepTime
@@ -17,14 +18,16 @@ _UNKNOWN_CHUNK = 64
 class StepBudget:
     """What is left of one step while it is being filled."""
 
-    def __init__(self, tokens: int, most: int, policy: Policy, step_time: StepTime) -> None:
+    def __init__(self, tokens: int, most: int, policy: Policy, step_time: StepTime, order: Order) -> None:
         """`tokens`: that a step should have at most; `most`: that it can have, for a whole prompt that is longer."""
         self.left = tokens
         """Tokens; less than none after a whole prompt that was longer."""
         self._most = most
         self._policy = policy
         self._step_time = step_time
-        self._target_s: float | None = None
+        self._order = order
+        self._targets: dict[tuple[bool, int], float] = {}
+        """How long the step may be, for those of each class that decode in it; a target binds what is not earlier."""
         self.prompt_tokens = 0
         """Given to sequences that do not decode."""
         self._decodes = self._kv_tokens = 0
@@ -50,10 +53,11 @@ class StepBudget:
             alone = not self.prompt_tokens and self.load.tokens + gap <= self._most
             return gap if gap <= self.left or alone else 0
         wanted = max(min(gap, self.left), 0)
-        if self._target_s is None or not wanted:
+        target_s = self._target_s(sequence) if self._targets and wanted else None
+        if target_s is None:
             return wanted
         if self._step_time.known:
-            fits = self._step_time.most_tokens(self.load, sequence.computed, wanted, self._target_s)
+            fits = self._step_time.most_tokens(self.load, sequence.computed, wanted, target_s)
         else:
             fits = min(wanted, max(_UNKNOWN_CHUNK - self.prompt_tokens, 0))
         if not self.prompt_tokens and not sequence.slack_only:
@@ -65,7 +69,15 @@ class StepBudget:
         self._count(sequence, count, 1)
         target_s = sequence.between_s
         if target_s is not None and sequence.output_tokens:
-            self._target_s = target_s if self._target_s is None else min(self._target_s, target_s)
+            own = self._class_of(sequence)
+            self._targets[own] = min(target_s, self._targets.get(own, target_s))
+
+    def _target_s(self, sequence: Sequence) -> float | None:
+        own = self._class_of(sequence)
+        return min((seconds for other, seconds in self._targets.items() if other <= own), default=None)
+
+    def _class_of(self, sequence: Sequence) -> tuple[bool, int]:
+        return (False, 0) if self._order.plain else self._order.priority(sequence.request)
 
     def give_back(self, sequence: Sequence, count: int) -> None:
         """The sequence was preempted: the `count` tokens that it had taken are left again."""

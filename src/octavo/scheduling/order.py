@@ -3,7 +3,8 @@
 A sequence's place is, from what counts most: whether it takes only what others leave (`batch`), its priority (a lower
 number is earlier, as in vLLM) less one for each while that it has waited, its tenant's virtual time (Virtual Token
 Counter, Sheng et al. 2024, arXiv:2401.00588: tokens that were computed for it; one that was idle catches up with the
-least of the others), the same of the tenant's user, its TTFT deadline, its arrival.
+least of the others, but for a step's worth, so that its first prompt need not take turns with a flood), the same of
+the tenant's user, its TTFT deadline, its arrival.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ Rank = tuple[bool, int, float, float, float, int, int]
 class Order:
     """Ranks sequences; the lowest rank is first."""
 
-    def __init__(self, aging_s: float) -> None:
-        """`aging_s`: after how many seconds a request counts as one priority earlier; 0 for never."""
+    def __init__(self, aging_s: float, head_start: int = 0) -> None:
+        """`aging_s`: after how many seconds a request counts as one priority earlier; 0 for never. `head_start`: tokens
+        that a tenant or user may be ahead of the others when it comes back."""
         self._aging_s = aging_s
+        self._head_start = head_start
         self._served: dict[tuple[str, ...], float] = {}
         """Virtual time of each active tenant, (tenant,), and user, (tenant, user)."""
         self._active = Counter[tuple[str, ...]]()
@@ -46,8 +49,8 @@ class Order:
         for name in (request.tenant[:1], request.tenant):
             if not self._active[name]:
                 others = [served for other, served in self._served.items() if _siblings(other, name)]
-                least = min(others, default=0.0)
-                self._served[name] = max(self._idle.pop(name, 0.0), least)
+                least = min(others) - self._head_start if others else 0.0
+                self._served[name] = max(self._idle.pop(name, least), least)
             self._active[name] += 1
         self._kinds[_kind(request)] += 1
 

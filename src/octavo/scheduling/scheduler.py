@@ -48,7 +48,7 @@ class Scheduler:
         self.capacity = config.capacity(vocabulary.size)
         self.places = Places(config)
         self.swap = self.places.sharing.swap
-        self.order = Order(config.aging_s)
+        self.order = Order(config.aging_s, limits.max_step_tokens)
         self.step_time = StepTime(config.measured)
         self.counters = Counters()
         self._reporter = Reporter(config, self.places)
@@ -244,7 +244,7 @@ class Scheduler:
     def _decide(self) -> tuple[dict[Sequence, Advance], StepBudget]:
         advances: dict[Sequence, Advance] = {}
         most = self.limits.max_step_tokens
-        budget = StepBudget(self.config.step_tokens, most, self.policy, self.step_time)
+        budget = StepBudget(self.config.step_tokens, most, self.policy, self.step_time, self.order)
         if not (self.order.plain and self._sorted):
             self.running.sort(key=self.order.rank)
             self._sorted = self.order.plain
