@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+from benchmarks.claims.cgroup import memory_group
 from benchmarks.claims.finding import Finding, Setting, finish, graded, ratio, rounds
 from benchmarks.engine import add
 from octavo.backends.base import BlockCopy, ChoiceRule, Plan, PlanRow, SampleRow, SlotOpen
@@ -178,11 +179,16 @@ def utilization(setting: Setting) -> Finding:
     model = setting.small_model()
     requests = 32 if setting.quick else 48
     told: dict[float, dict[str, Any]] = {}
+    limited = False
     for share in SHARES:
         command = [sys.executable, "-m", "benchmarks.claims.burst", str(model.dir), str(share)]
         command += [str(BUDGET_BYTES), str(requests)]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        told[share] = json.loads(run.stdout) if not run.returncode else {"died": run.stderr[-500:]}
+        with memory_group("octavo-claims") as group:
+            limited = group is not None
+            command += [str(group.path)] if group else []
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+        why = f"signal {-run.returncode} {run.stderr[-500:]}"
+        told[share] = json.loads(run.stdout) if not run.returncode else {"died": why}
     alive = {share: one for share, one in told.items() if "died" not in one}
     served = [share for share, one in alive.items() if one["finished"] == requests]
     within = [share for share in served if alive[share]["peak_bytes"] <= BUDGET_BYTES]
@@ -198,10 +204,15 @@ def utilization(setting: Setting) -> Finding:
         "KV memory of 0.8, 0.9, 0.95 of what is free survives a burst: it preempts, never dies",
         "; ".join([*shown, *(f"{share}: died" for share in told if share not in alive)]),
         graded(pressed and len(within) == len(SHARES), pressed and len(served) == len(SHARES)),
-        f"No cgroup was made: the pool is that share of a budget of {BUDGET_BYTES >> 20} MiB beside the weights, in a "
-        "process of its own whose peak memory is measured against the budget. "
-        + (f"At {over} a limit of that size would have been passed: t" if over else "T")
-        + f"he rest, {beside / 2**20:.0f} MiB of workspace and growth, is not counted in the share. "
+        (
+            f"The process is in a memory cgroup: its own start, the weights and {BUDGET_BYTES >> 20} MiB; the engine "
+            "finds that limit and takes the share of it itself, and the system would kill it beyond. "
+            if limited
+            else f"No cgroup could be made: the pool is that share of a budget of {BUDGET_BYTES >> 20} MiB beside the "
+            "weights, in a process of its own whose peak memory is measured against the budget. "
+        )
+        + (f"At {over} the budget was passed. " if over else "")
+        + f"Workspace and growth took {beside / 2**20:.0f} MiB beside the pool. "
         + "Holds if all is served under preemption within the budget, partly if all is served.",
         {str(share): one for share, one in told.items()},
     )

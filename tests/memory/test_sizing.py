@@ -122,6 +122,40 @@ def test_available_memory_is_the_smaller_of_machine_and_cgroup(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("listed", "top", "limit", "usage"),
+    [
+        ("0::/system.slice/octavo.service", "sys/fs/cgroup", "memory.max", "memory.current"),
+        (
+            "2:cpu,cpuacct:/a\n3:memory:/system.slice/octavo.service\n0::/",
+            "sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+        ),
+    ],
+)
+def test_every_group_around_the_process_limits_it(
+    tmp_path: Path, listed: str, top: str, limit: str, usage: str
+) -> None:
+    """A service of systemd, which sees the whole tree."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemAvailable:    8000 kB\n")
+    (tmp_path / "proc/self/cgroup").write_text(f"{listed}\n")
+    own = tmp_path / top / "system.slice/octavo.service"
+    own.mkdir(parents=True)
+    (own / limit).write_text("600000\n")
+    (own / usage).write_text("1000\n")
+    assert available_memory_bytes(tmp_path) == 599000
+    (own.parent / limit).write_text("500000\n")
+    (own.parent / usage).write_text("200000\n")
+    assert available_memory_bytes(tmp_path) == 300000
+    other = own.parent / "other.service"
+    other.mkdir()
+    (other / limit).write_text("5\n")
+    (other / usage).write_text("0\n")
+    assert available_memory_bytes(tmp_path) == 300000
+
+
+@pytest.mark.parametrize(
     ("modes", "available", "copied"),
     [
         ("always [madvise] never", 400, True),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
 
 from octavo.backends.base import Limits
 from octavo.config import EngineConfig, KvDtype
@@ -47,11 +47,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
         candidates.extend(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except OSError:
         candidates.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
-    for folder, limit, usage, files in (
-        ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        group = root / folder
+    for group, limit, usage, files in _cgroups(root):
         try:
             most, used = (group / limit).read_text().strip(), int((group / usage).read_text())
         except OSError:
@@ -59,6 +55,31 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
         if most.isdigit():
             candidates.append(max(int(most) - max(used - _counter(group / "memory.stat", files), 0), 0))
     return min(candidates)
+
+
+def _cgroups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
+    """Every group that can limit this process, and its files: limit, usage, and what in its statistics can be dropped.
+
+    A container sees its own group as the root; a service of systemd sees the whole tree, and is limited by its group
+    and by those above it.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = ["0::/", "1:memory:/"]
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            top, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            top = root / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        own = PurePosixPath(path.lstrip("/"))
+        for group in (own, *own.parents):
+            yield top / group, *names
 
 
 def _counter(path: Path, name: str) -> int:
