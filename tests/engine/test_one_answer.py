@@ -94,6 +94,7 @@ def alone(runner: Runner, adds: list[Add]) -> Answers:
 
 
 def test_in_a_batch_with_all_the_others(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    """Case 20, among others."""
     assert runner(*adds)[0] == alone
 
 
@@ -103,6 +104,7 @@ def test_in_chunks(runner: Runner, adds: list[Add], alone: Answers, chunk: int) 
 
 
 def test_preempted(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    """Cases 2 and 20, on the real backends."""
     longest = max(len(add.prompt) for add in adds) + 21
     answers, stats = runner(*adds, num_blocks=longest // 16 + 6, max_model_len=longest)
     assert stats.preemptions >= 3

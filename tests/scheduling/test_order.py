@@ -12,6 +12,7 @@ PROMPT = 100
 
 
 def test_a_flood_of_low_priority_costs_a_high_one_at_most_a_step() -> None:
+    """Case 7, by priority."""
     alone = Timed()
     alone.add("high", 100, 5, priority=-1)
     alone.run()
@@ -26,6 +27,7 @@ def test_a_flood_of_low_priority_costs_a_high_one_at_most_a_step() -> None:
 
 
 def test_a_running_set_of_low_priority_gives_way_and_is_answered_later() -> None:
+    """Case 7, when it holds all slots."""
     timed = Timed(sizes=limits(num_blocks=256, max_slots=4, max_step_tokens=64, max_model_len=512))
     for number in range(4):
         timed.add(f"low{number}", 20, 200)
@@ -113,6 +115,7 @@ def test_the_earliest_deadline_is_first() -> None:
 
 @pytest.mark.parametrize(("aging_s", "starved"), [(0.0, True), (2.0, False)])
 def test_waiting_makes_a_request_older_and_then_earlier(aging_s: float, starved: bool) -> None:
+    """Case 7, the other way: later ones do not keep an old one waiting for ever."""
     timed = Timed(
         sizes=limits(num_blocks=512, max_slots=1, max_step_tokens=64, max_model_len=512), aging_s=aging_s
     )

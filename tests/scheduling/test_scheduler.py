@@ -75,6 +75,7 @@ def test_a_stop_string_is_held_back_and_cut() -> None:
 
 @pytest.mark.parametrize("length", [255, 256])
 def test_exact_capacity_is_admitted_and_one_more_is_refused_with_numbers(length: int) -> None:
+    """Case 1: a prompt larger than all memory hangs nobody."""
     sizes = limits(num_blocks=16, max_model_len=256)
     fits = run(
         make_engine(sizes, script=lambda h, r: 65),
@@ -94,6 +95,7 @@ def test_exact_capacity_is_admitted_and_one_more_is_refused_with_numbers(length:
 
 
 def test_preemption_changes_nothing_and_the_oldest_is_never_the_victim() -> None:
+    """Case 2: ids, log-probabilities, and what is told of them when."""
     prompts = {f"r{i}": "abcdefgh"[i] * 40 for i in range(8)}
     params = {"max_tokens": 120, "logprobs": 0, "ignore_eos": True}
     expected = {name: alone(prompt, **params)[0] for name, prompt in prompts.items()}

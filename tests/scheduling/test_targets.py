@@ -14,7 +14,7 @@ from tests.scheduling.timed import MEASURED, Timed, seconds_of
 
 @pytest.mark.parametrize("measured", [MEASURED, ()])
 def test_a_long_prompt_does_not_stall_streams(measured: tuple[TimedLoad, ...]) -> None:
-    """Measured at the start, or learned on the way."""
+    """Case 6; with steps measured at the start, or learned on the way."""
     alone = Timed()
     alone.add("long", 3000, 1)
     alone.run()

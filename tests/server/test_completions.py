@@ -62,6 +62,7 @@ def test_lists_of_prompts_come_in_order_and_count_once(server: Server) -> None:
 
 
 def test_a_seed_repeats_and_children_follow_it(server: Server) -> None:
+    """Case 20: n children, repeatable. (A seed outside int64: test_errors.py.)"""
     together = server.complete(prompt="Hello", seed=42, n=3, max_tokens=20)
     texts = [choice["text"] for choice in together["choices"]]
     assert len(set(texts)) == 3

@@ -28,6 +28,7 @@ def start(server: Server, body: dict[str, Any]) -> socket.socket:
     "extra", [{"stream": True}, {}, {"n": 4, "stream": True}, {"echo": True, "logprobs": 1}]
 )
 def test_a_client_that_leaves_frees_its_blocks(server: Server, extra: dict[str, Any]) -> None:
+    """Case 5."""
     before = server.metrics()[ABORTED]
     connection = start(server, {**ENDLESS, **extra})
     server.until(lambda: server.metrics()["vllm:num_requests_running"] > 0)

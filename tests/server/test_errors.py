@@ -85,6 +85,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
     ],
 )
 def test_a_wrong_field_is_named(server: Server, body: dict[str, Any], param: str, words: str) -> None:
+    """Case 8 among them: parameters as weapons."""
     error = error_of(server.post("/v1/completions", **body), 400)
     assert error["param"] == param
     assert words in error["message"]

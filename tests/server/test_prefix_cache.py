@@ -44,6 +44,7 @@ def test_n_counts_the_prompt_once(server: Server) -> None:
 
 
 def test_salts_share_nothing(server: Server) -> None:
+    """Case 11."""
     body = {"prompt": PROMPT[7:], "max_tokens": 1}
     server.complete(**body, cache_salt="a")
     assert cached(server.complete(**body, cache_salt="b")) == 0
