@@ -10,6 +10,7 @@ import pytest
 from octavo.backends.base import ChoiceRule
 from octavo.engine.engine import Engine
 from octavo.scheduling.inputs import Add
+from octavo.scheduling.outputs import SequenceOutput
 from tests.fakes import END, limits, make_engine, request, run, tokens
 
 
@@ -99,7 +100,7 @@ def test_preempted_around_the_end_of_a_block(at: int) -> None:
     engine = make_engine(limits(num_blocks=8, max_slots=1, max_model_len=128))
     alone = run(make_engine(), request("low", "x" * 10, max_tokens=50, seed=3, logprobs=2, ignore_eos=True))
     engine.add(request("low", "x" * 10, max_tokens=50, seed=3, logprobs=2, ignore_eos=True))
-    items = []
+    items: list[SequenceOutput] = []
     while 10 + sum(len(item.samples) for item in items) < at:
         items += engine.step().items
     engine.add(request("high", "y", max_tokens=3, priority=-1))
@@ -116,7 +117,7 @@ def test_children_of_a_long_prompt_take_its_blocks_once() -> None:
     engine = make_engine(sizes)
     asked = request("r", [i % 256 for i in range(900)], n=4, max_tokens=40, seed=5, ignore_eos=True)
     engine.add(asked)
-    most, outputs = 0, {}
+    most, outputs = 0, dict[int, list[int]]()
     while not engine.idle:
         for item in engine.step().items:
             outputs.setdefault(item.child, []).extend(s.token for s in item.samples)
