@@ -83,7 +83,10 @@ class ScriptedBackend:
             history = self._history[row.slot]
             end = row.start + row.count
             assert row.count > 0 and row.start <= len(history)
-            assert end - len(row.tokens) == len(history) or not row.tokens, "history has a gap"
+            known = end - len(row.tokens)
+            assert known <= len(history), "history has a gap"
+            if row.tokens:
+                del history[known:]  # drafts that were wrong
             history += [token if token >= 0 else self._last[-token - 1] for token in row.tokens]
             assert end <= len(history) <= self.limits.max_model_len
             for group, (at, blocks) in enumerate(zip(row.tables_at, row.blocks, strict=True)):
@@ -229,6 +232,7 @@ def make_engine(
     groups: int = 1,
     log: str | None = None,
     disk: FakeDisk | DiskCache | None = None,
+    speculator: Callable[[Scheduler], Any] | None = None,
     **settings: Any,
 ) -> Engine:
     """A real engine and scheduler over a scripted backend, on a manual clock. `settings`: of SchedulerConfig."""
@@ -252,7 +256,16 @@ def make_engine(
     steps = StepLog(log, config, VOCABULARY) if log else None
     backend = ScriptedBackend(sizes, script, groups)
     carrier = Carrier(backend, disk) if disk is not None else None  # type: ignore[arg-type]
-    return Engine(scheduler, backend, info, clock=ManualClock(), depth=depth, log=steps, carrier=carrier)  # type: ignore[arg-type]
+    return Engine(
+        scheduler,
+        backend,  # type: ignore[arg-type]
+        info,
+        clock=ManualClock(),
+        depth=depth,
+        log=steps,
+        carrier=carrier,
+        speculator=speculator(scheduler) if speculator else None,
+    )
 
 
 def timed(engine: Engine, seconds: Callable[[Plan], float]) -> ManualClock:

@@ -13,6 +13,7 @@ from octavo.engine.watchdog import Watchdog
 from octavo.memory.accounting import Report
 from octavo.scheduling.inputs import Inputs
 from octavo.scheduling.scheduler import Scheduler
+from octavo.speculation.speculator import Speculator
 from octavo.timing.clock import Clock, WallClock
 
 __all__ = ["Engine"]
@@ -41,6 +42,7 @@ class Engine:
         depth: int = 0,
         log: StepLog | None = None,
         carrier: Carrier | None = None,
+        speculator: Speculator | None = None,
     ) -> None:
         self.info = info
         self._scheduler = scheduler
@@ -49,6 +51,7 @@ class Engine:
         self._depth = depth
         self._log = log
         self._carrier = carrier
+        self._speculator = speculator
         self._inbox: list[Add | Abort] = []
         self._flying: deque[tuple[Plan, Handle]] = deque()
         self._duration_s = 0.0
@@ -77,7 +80,8 @@ class Engine:
         self._stepping = True
         started_s = self.clock.now_s()
         news = self._carrier.news() if self._carrier else None
-        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s, news)
+        drafts = self._speculator.propose() if self._speculator else ()
+        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s, news, drafts)
         self._inbox.clear()
         plan = self._scheduler.schedule(inputs)
         if self._log:
@@ -100,6 +104,8 @@ class Engine:
             if self._log:
                 self._log.committed(oldest.step, samples)
             self._scheduler.commit(oldest, samples)
+            if self._speculator:
+                self._speculator.learn(self._scheduler.verifier.verified)
         if self._watchdog is not None:
             self._watchdog.done()
         self._duration_s = self.clock.now_s() - started_s

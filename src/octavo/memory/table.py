@@ -69,6 +69,12 @@ class BlockTable:
             at = min(at, index)
         return Growth(at, tuple(self.blocks[at:last]), copy)
 
+    def shrink(self, end: int) -> None:
+        """Give back the blocks behind position `end` − 1."""
+        keep = -(-end // self._block_size)
+        self._pool.release(self.blocks[keep:])
+        del self.blocks[keep:]
+
     def fork(self) -> BlockTable:
         """A table that shares every block of this one, a partial last one too."""
         child = BlockTable(self._pool, self._block_size)

@@ -64,9 +64,10 @@ class StepBudget:
             fits = max(fits, min(wanted, _LEAST_CHUNK))
         return fits
 
-    def take(self, sequence: Sequence, count: int) -> None:
-        """The sequence computes `count` tokens. One that decodes brings its target for the step along."""
-        self._count(sequence, count, 1)
+    def take(self, sequence: Sequence, count: int, drafts: int = 0) -> None:
+        """The sequence computes `count` tokens, the last `drafts` of them guesses. One that decodes brings its target
+        for the step along."""
+        self._count(sequence, count, 1, drafts)
         target_s = sequence.between_s
         if target_s is not None and sequence.output_tokens:
             own = self._class_of(sequence)
@@ -79,12 +80,16 @@ class StepBudget:
     def _class_of(self, sequence: Sequence) -> tuple[bool, int]:
         return (False, 0) if self._order.plain else self._order.priority(sequence.request)
 
-    def give_back(self, sequence: Sequence, count: int) -> None:
+    def give_back(self, sequence: Sequence, count: int, drafts: int = 0) -> None:
         """The sequence was preempted: the `count` tokens that it had taken are left again."""
-        self._count(sequence, count, -1)
+        self._count(sequence, count, -1, drafts)
 
-    def _count(self, sequence: Sequence, count: int, sign: int) -> None:
+    def _count(self, sequence: Sequence, count: int, sign: int, drafts: int) -> None:
         self.left -= sign * count
+        if drafts:  # each of them is chosen behind, and reads what is stored with the others
+            own = StepLoad().with_chunk(sequence.computed, count, count)
+            self._prompts = StepLoad(*(a + sign * b for a, b in zip(self._prompts, own, strict=True)))
+            return
         if sequence.output_tokens and count == 1:
             self._decodes += sign
             self._kv_tokens += sign * (sequence.computed + 1)

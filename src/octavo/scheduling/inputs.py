@@ -7,7 +7,7 @@ import msgspec
 from octavo.config import ProfileName
 from octavo.sampling.params import SamplingParams
 
-__all__ = ["ORDINARY", "Abort", "Add", "DiskNews", "Inputs", "Service"]
+__all__ = ["ORDINARY", "Abort", "Add", "DiskNews", "Draft", "Inputs", "Service"]
 
 
 class Service(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +63,17 @@ class DiskNews(msgspec.Struct, frozen=True, array_like=True):
     """Cannot be fetched (any more)."""
 
 
+class Draft(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens that a sequence may go on with: guesses, which the step verifies. Wrong ones cost time and change nothing.
+
+    One that does not fit (the sequence does not decode in this step, or has gone; no budget, no memory) is not used.
+    """
+
+    request_id: str
+    child: int
+    tokens: tuple[int, ...]
+
+
 class Inputs(msgspec.Struct, frozen=True, array_like=True):
     """What enters at one step boundary."""
 
@@ -71,3 +82,5 @@ class Inputs(msgspec.Struct, frozen=True, array_like=True):
     last_duration_s: float = 0.0
     """How long the step before took, seconds."""
     disk: DiskNews | None = None
+    drafts: tuple[Draft, ...] = ()
+    """For sequences whose newest token is known; they are for this step only."""

@@ -96,6 +96,13 @@ class Places:
         sequence.writable = min(len(table.blocks) for table in sequence.tables) * self._block_size
         return growths
 
+    def shrink(self, sequence: Sequence) -> None:
+        """Give back what was taken for tokens behind those computed: drafts that were wrong."""
+        if self.allocation.paged:
+            for table in sequence.tables:
+                table.shrink(sequence.computed)
+            sequence.writable = min(len(table.blocks) for table in sequence.tables) * self._block_size
+
     def drop(self, sequence: Sequence) -> None:
         """Its blocks, not its slot: it will go on from another one."""
         for table in sequence.tables:

@@ -27,6 +27,7 @@ from octavo.scheduling.reporting import Reporter
 from octavo.scheduling.sequence import Request, Sequence
 from octavo.scheduling.settings import Counters, SchedulerConfig
 from octavo.scheduling.swap import NO_ORDERS
+from octavo.scheduling.verifying import Verifier
 from octavo.scheduling.writer import Advance, Flight, Writer
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.step_time import StepLoad, StepTime
@@ -51,6 +52,7 @@ class Scheduler:
         self.order = Order(config.aging_s, limits.max_step_tokens)
         self.step_time = StepTime(config.measured)
         self.counters = Counters()
+        self.verifier = Verifier(self.places, self.order, self.counters)
         self._reporter = Reporter(config, self.places)
         self.running: list[Sequence] = []
         """Sequences that hold a slot and a table, in the one order."""
@@ -89,10 +91,11 @@ class Scheduler:
                 self._add(message)
             else:
                 self._abort(message)
+        self.verifier.offer(inputs.drafts)
         advances, budget = self._decide()
         if not self.order.plain:
             for sequence, advance in advances.items():
-                self.order.charge(sequence.request, advance.tokens)
+                self.order.charge(sequence.request, advance.tokens - len(advance.drafts))
         orders = NO_ORDERS if self.swap is None else self.swap.take_orders()
         plan, flight = self._writer.write(self.counters.steps, advances, orders)
         self._timed = budget.load
@@ -107,11 +110,12 @@ class Scheduler:
         for sequence, tables, end in flight.computed:
             if sequence.tables is tables:
                 self.places.sharing.store(sequence, end)
-        for (sequence, position), sample in zip(flight.owners, samples, strict=True):
+        for (sequence, position, draft), sample in zip(flight.owners, samples, strict=True):
             if position < sequence.prompt_tokens:
                 sequence.request.prompt_samples[position] = sample
-            elif not sequence.finished:
+            elif not sequence.finished and (draft < 0 or self.verifier.accept(sequence, position, draft)):
                 self._append(sequence, sample)
+        self.verifier.commit(flight)
         for sequence in flight.ends:
             if not sequence.finished:
                 self._finish(sequence, End("length"))
@@ -268,7 +272,11 @@ class Scheduler:
     def _offer_decodes(
         self, decodes: Items[Sequence], advances: dict[Sequence, Advance], budget: StepBudget
     ) -> None:
+        spare = budget.left - len(decodes)
         for sequence in decodes:
+            if used := self.verifier.take(sequence, spare, len(self.running), advances, budget):
+                spare -= used
+                continue
             plain = len(sequence.tokens) == sequence.total and not sequence.slack_only
             if (
                 plain
@@ -369,7 +377,7 @@ class Scheduler:
                 continue
             advance = advances.pop(one, None)
             if advance is not None:
-                budget.give_back(one, advance.tokens)
+                budget.give_back(one, advance.tokens, len(advance.drafts))
             self._release(one)
             one.preempted += 1
             self.waiting.add(one)

@@ -118,6 +118,8 @@ class Sequence:
         """Prompt tokens that it found computed when it began."""
         self.told = 0
         """Tokens that the backend knows of; 0 before the slot is opened."""
+        self.drafted = 0
+        """Guessed tokens that plans in flight compute for it; they count nowhere until they are verified."""
         self.slot: int | None = None
         self.tables: tuple[BlockTable, ...] = ()
         """One per KV group; empty while waiting."""

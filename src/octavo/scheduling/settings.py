@@ -66,5 +66,10 @@ class Counters(msgspec.Struct):
     generation_tokens: int = 0
     prefix_queried_tokens: int = 0
     """Of the prompts that were looked up, each sequence's once."""
+    drafts: int = 0
+    """Steps of sequences with guessed tokens in them."""
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    """Guessed tokens that were right, and all before them."""
     prefix_hit_tokens: int = 0
     """Of those, the tokens that had been computed."""

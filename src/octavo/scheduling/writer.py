@@ -19,16 +19,21 @@ class Advance(NamedTuple):
 
     tokens: int
     growths: tuple[Growth | None, ...]
+    drafts: tuple[int, ...] = ()
+    """The last ones of these tokens, where they are guesses."""
 
 
 class Flight(NamedTuple):
     """What a plan's samples mean: whose each one is and at which position its token stands; who ends with it."""
 
-    owners: list[tuple[Sequence, int]]
+    owners: list[tuple[Sequence, int, int]]
+    """And the draft before it, which must have been right for the sample to mean anything; −1: there is none."""
     ends: list[Sequence]
     computed: list[tuple[Sequence, tuple[BlockTable, ...], int]]
     """What the plan has computed when it is done: a sequence's tokens up to a place, in the tables that it had. Only of
     sequences with whole blocks that the prefix cache was not told of."""
+    drafted: list[Sequence]
+    """Those that compute guesses in it."""
 
 
 class Writer:
@@ -43,6 +48,8 @@ class Writer:
 
     def may_advance(self, sequence: Sequence) -> bool:
         """Is its next token known, or chosen by the last plan?"""
+        if sequence.drafted:  # how far it has come is known when they are verified
+            return False
         return not sequence.pending or (sequence in self._awaited and not sequence.request.params.beam_width)
 
     def write(
@@ -53,7 +60,7 @@ class Writer:
         copies: list[BlockCopy] = []
         rows: list[PlanRow] = []
         samples: list[SampleRow] = []
-        flight = Flight([], [], [])
+        flight = Flight([], [], [], [])
         awaited: dict[Sequence, int] = {}
 
         def choose(sequence: Sequence, offset: int) -> None:
@@ -61,14 +68,14 @@ class Writer:
                 flight.ends.append(sequence)
                 return
             awaited[sequence] = len(samples)
-            flight.owners.append((sequence, sequence.total))
+            flight.owners.append((sequence, sequence.total, -1))
             assert sequence.slot is not None
             samples.append(SampleRow(len(rows) - 1, offset, sequence.slot))
             sequence.total += 1
 
         for sequence, advance in advances.items():
             rows.append(self._row(sequence, advance, opens, copies))
-            end = sequence.computed = sequence.computed + advance.tokens
+            end = sequence.computed = sequence.computed + advance.tokens - len(advance.drafts)
             if end - sequence.stored >= self._block_size:
                 flight.computed.append((sequence, sequence.tables, end))
             if sequence.request.scores_prompt:
@@ -78,7 +85,9 @@ class Writer:
             forks = self._fork(sequence) if end == sequence.prompt_tokens else ()
             opens.extend(map(_open, forks))
             for chooser in (sequence, *forks):
-                choose(chooser, advance.tokens - 1)
+                choose(chooser, advance.tokens - len(advance.drafts) - 1)
+            if advance.drafts:
+                _verify(sequence, advance, len(rows) - 1, samples, flight)
         self._awaited = awaited
         return Plan(step, tuple(opens), tuple(copies), tuple(rows), tuple(samples), *disk), flight
 
@@ -87,7 +96,7 @@ class Writer:
     ) -> PlanRow:
         """The row of one sequence; opens its slot first if the backend has not heard of it."""
         assert sequence.slot is not None
-        end = sequence.computed + advance.tokens
+        end = sequence.computed + advance.tokens - len(advance.drafts)
         growths = advance.growths if any(advance.growths) else ()  # of a decode, mostly none
         for group, growth in enumerate(growths):
             if growth is not None and growth.copy is not None:
@@ -99,6 +108,7 @@ class Writer:
         if sequence.told + len(tokens) < end:
             tokens += (-self._awaited[sequence] - 1,)
         sequence.told = end if tokens else sequence.told
+        tokens += advance.drafts
         if not growths:
             return PlanRow(sequence.slot, sequence.computed, advance.tokens, tokens)
         return PlanRow(
@@ -118,10 +128,21 @@ def _open(sequence: Sequence) -> SlotOpen:
     return SlotOpen(sequence.slot, tuple(sequence.tokens), tables, sequence.request.rule(sequence.child))
 
 
+def _verify(sequence: Sequence, advance: Advance, row: int, samples: list[SampleRow], flight: Flight) -> None:
+    """Choose behind each draft as if it were right."""
+    assert sequence.slot is not None
+    sequence.drafted = len(advance.drafts)
+    flight.drafted.append(sequence)
+    first = advance.tokens - len(advance.drafts)
+    for place, draft in enumerate(advance.drafts):
+        samples.append(SampleRow(row, first + place, sequence.slot))
+        flight.owners.append((sequence, sequence.total + place, draft))
+
+
 def _score(sequence: Sequence, start: int, row: int, samples: list[SampleRow], flight: Flight) -> None:
     """Ask for the log-probability of each prompt token that the tokens start … computed − 1 predict."""
     assert sequence.slot is not None
     top = sequence.request.params.prompt_logprobs or 0
     for position in range(start + 1, min(sequence.computed, sequence.prompt_tokens - 1) + 1):
         samples.append(SampleRow(row, position - 1 - start, sequence.slot, sequence.tokens[position], top))
-        flight.owners.append((sequence, position))
+        flight.owners.append((sequence, position, -1))

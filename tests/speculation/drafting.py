@@ -1,0 +1,47 @@
+"""Guesses that are right, wrong, or either, for requests whose answers are known. Knows no drafter."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Literal
+
+from octavo.scheduling.inputs import Draft
+from octavo.scheduling.scheduler import Scheduler
+from octavo.scheduling.verifying import Verified
+
+Kind = Literal["right", "wrong", "random"]
+Answers = dict[tuple[str, int], list[int]]
+
+
+class Drafting:
+    """Offers each stream up to `most` tokens in each step, as a speculator does."""
+
+    def __init__(self, scheduler: Scheduler, answers: Answers, kind: Kind, most: int, ids: int = 256) -> None:
+        self._scheduler, self._answers, self._kind, self._most, self._ids = (
+            scheduler,
+            answers,
+            kind,
+            most,
+            ids,
+        )
+        self._random = random.Random(most)
+        self.verified: list[Verified] = []
+
+    def propose(self) -> tuple[Draft, ...]:
+        drafts = []
+        for one in self._scheduler.running:
+            name = (one.request.id, one.child)
+            begun = len(one.tokens) - one.prompt_tokens
+            known = self._answers[name][begun : begun + self._most]
+            # Behind the known end too: what is guessed there must never come out.
+            known += [1] * (self._most - len(known))
+            drafts.append(Draft(*name, tuple(self._guess(token) for token in known)))
+        return tuple(drafts)
+
+    def learn(self, verified: Sequence[Verified]) -> None:
+        self.verified.extend(verified)
+
+    def _guess(self, token: int) -> int:
+        wrong = self._kind == "wrong" or (self._kind == "random" and self._random.random() < 0.3)
+        return (token + 1) % self._ids if wrong else token % self._ids
