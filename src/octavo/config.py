@@ -14,6 +14,7 @@ KvDtype = Literal["bf16", "fp32", "int8"]
 
 PolicyName = Literal["static", "continuous", "prefill-first", "stall-free"]
 AllocatorName = Literal["paged", "reserved-max", "reserved-pow2", "reserved-oracle"]
+SpeculationName = Literal["off", "ngram", "auto"]
 ProfileName = Literal["chat", "autocomplete", "voice", "rag", "batch"]
 
 
@@ -55,6 +56,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retrieval, or `batch`, which takes only what the others leave."""
     priority_aging_s: float = 60.0
     """A request that has waited so long counts as one priority earlier; 0 for never."""
+    speculation: SpeculationName = "auto"
+    """Who guesses the next tokens, several of which a step can verify at once: what came after the same words before in
+    the same text (`ngram`), or nobody (`off`). Answers are the same. `auto` guesses as `ngram` does."""
+    speculation_tokens: int | None = None
+    """Guess so many tokens in every step, whatever that costs; by default as many as pay, or none."""
     prefix_cache: bool = True
     """Reuse what was computed for requests that begin alike: a system prompt, the turns of a chat before."""
     cache_disk: str | None = None

@@ -27,6 +27,7 @@ class Drafting:
         )
         self._random = random.Random(most)
         self.verified: list[Verified] = []
+        self.accepted_at: list[int] = []
 
     def propose(self) -> tuple[Draft, ...]:
         drafts = []

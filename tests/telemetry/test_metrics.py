@@ -18,9 +18,27 @@ def stats(
     hits: int = 0,
     disk: int = 0,
     disk_hits: int = 0,
+    accepted_at: tuple[int, ...] = (),
 ) -> Stats:
     return Stats(
-        running, 0, 100, used, 0, 0.0, step_tokens, preemptions, 0, 0, queried, hits, disk, disk_hits
+        running,
+        0,
+        100,
+        used,
+        0,
+        0.0,
+        step_tokens,
+        preemptions,
+        0,
+        0,
+        queried,
+        hits,
+        disk,
+        disk_hits,
+        drafts=len(accepted_at),
+        draft_tokens=2 * sum(accepted_at),
+        accepted_tokens=sum(accepted_at),
+        accepted_at=accepted_at,
     )
 
 
@@ -59,6 +77,9 @@ def test_vllms_names_and_ours() -> None:
         "vllm:request_success_total/length",
         "vllm:request_success_total/abort",
         "vllm:request_success_total/error",
+        "vllm:spec_decode_num_drafts_total",
+        "vllm:spec_decode_num_draft_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_total",
         "octavo_cache_disk_bytes",
         "octavo_cache_disk_hit_tokens_total",
         "octavo_engine_restarts_total",
@@ -111,9 +132,12 @@ def test_totals_go_on_over_a_restart_and_gauges_begin_anew() -> None:
     assert found["vllm:num_preemptions_total"] == 5
     assert found["vllm:kv_cache_usage_perc"] == 0.5
     assert found["vllm:iteration_tokens_total_count"] == 1
+    metrics.on_step(stats(preemptions=5, queried=100, hits=16, accepted_at=(4, 1)))
     metrics.on_restart()
     assert samples(metrics)["vllm:num_requests_running"] == 0
-    metrics.on_step(stats(running=3, preemptions=1, queried=30, hits=16, disk=7, disk_hits=32))
+    metrics.on_step(
+        stats(running=3, preemptions=1, queried=30, hits=16, disk=7, disk_hits=32, accepted_at=(3, 0))
+    )
     found = samples(metrics)
     assert found["vllm:num_preemptions_total"] == 6
     assert found["vllm:prefix_cache_queries_total"] == 130
@@ -121,3 +145,7 @@ def test_totals_go_on_over_a_restart_and_gauges_begin_anew() -> None:
     assert found["octavo_cache_disk_bytes"] == 7
     assert found["octavo_cache_disk_hit_tokens_total"] == 32
     assert found["octavo_engine_restarts_total"] == 1
+    assert found["vllm:spec_decode_num_accepted_tokens_total"] == 8
+    assert found["vllm:spec_decode_num_draft_tokens_total"] == 16
+    assert found["vllm:spec_decode_num_accepted_tokens_per_pos_total/0"] == 7
+    assert found["vllm:spec_decode_num_accepted_tokens_per_pos_total/1"] == 1

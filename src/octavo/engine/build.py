@@ -21,6 +21,8 @@ from octavo.models.store import StoredModel
 from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.profiles import PROFILES, Targets
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
+from octavo.speculation.ngram import NgramDrafter
+from octavo.speculation.speculator import MOST_TOKENS, Speculator
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import WallClock
 from octavo.timing.step_time import TimedLoad
@@ -84,7 +86,25 @@ def build_engine(config: EngineConfig) -> Engine:
         if carrier:
             carrier.close(())
         raise
-    return Engine(scheduler, backend, info, clock=clock, depth=config.depth, log=log, carrier=carrier)
+    return Engine(
+        scheduler,
+        backend,
+        info,
+        clock=clock,
+        depth=config.depth,
+        log=log,
+        carrier=carrier,
+        speculator=_speculator(config, scheduler),
+    )
+
+
+def _speculator(config: EngineConfig, scheduler: Scheduler) -> Speculator | None:
+    tokens = config.speculation_tokens
+    if tokens is not None and not 1 <= tokens <= MOST_TOKENS:
+        raise SettingsError(f"speculation_tokens is {tokens}; it must be 1 to {MOST_TOKENS}.")
+    if config.speculation == "off":
+        return None
+    return Speculator(NgramDrafter(), scheduler, fixed=tokens)
 
 
 def _step_log(config: EngineConfig, settings: SchedulerConfig, vocabulary: Vocabulary) -> StepLog | None:

@@ -160,6 +160,10 @@ class Engine:
             prefix_hit_tokens=counters.prefix_hit_tokens,
             disk_bytes=self._carrier.used_bytes if self._carrier else 0,
             disk_hit_tokens=scheduler.swap.hit_tokens if scheduler.swap else 0,
+            drafts=counters.drafts,
+            draft_tokens=counters.draft_tokens,
+            accepted_tokens=counters.accepted_tokens,
+            accepted_at=tuple(self._speculator.accepted_at) if self._speculator else (),
         )
 
     def check(self) -> None:

@@ -87,6 +87,12 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     """That the disk cache takes."""
     disk_hit_tokens: int = 0
     """Tokens whose KV came back from disk."""
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    """Steps of sequences with guessed tokens; those tokens; and those of them that were right."""
+    accepted_at: tuple[int, ...] = ()
+    """The same by place in the guess, from its first token on."""
 
 
 class Outputs(msgspec.Struct, frozen=True, tag="outputs", array_like=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from octavo.backends.base import TokenSample
 
-__all__ = ["FinishReason", "SequenceOutput"]
+__all__ = ["FinishReason", "SequenceOutput", "joined"]
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -33,3 +33,19 @@ class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
     """Prompt tokens whose KV was reused from the prefix cache."""
     error: str | None = None
     """With finish_reason "error": one sentence for the client."""
+
+
+def joined(outputs: list[SequenceOutput]) -> list[SequenceOutput]:
+    """The same with neighbours of one sequence as one: several tokens of a step."""
+    result: list[SequenceOutput] = []
+    for output in outputs:
+        last = result[-1] if result else None
+        if last is None or (last.request_id, last.child) != (output.request_id, output.child):
+            result.append(output)
+            continue
+        result[-1] = msgspec.structs.replace(
+            output,
+            samples=last.samples + output.samples,
+            prompt_samples=last.prompt_samples or output.prompt_samples,
+        )
+    return result

@@ -19,7 +19,7 @@ from octavo.scheduling.contest import Beams, Contest
 from octavo.scheduling.ends import End, end_after, end_with, output_of
 from octavo.scheduling.inputs import Abort, Add, Inputs
 from octavo.scheduling.order import Order, Waiting
-from octavo.scheduling.outputs import SequenceOutput
+from octavo.scheduling.outputs import SequenceOutput, joined
 from octavo.scheduling.places import Places
 from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.profiles import PROFILES
@@ -116,6 +116,8 @@ class Scheduler:
             elif not sequence.finished and (draft < 0 or self.verifier.accept(sequence, position, draft)):
                 self._append(sequence, sample)
         self.verifier.commit(flight)
+        if flight.drafted:
+            self._outbox = joined(self._outbox)
         for sequence in flight.ends:
             if not sequence.finished:
                 self._finish(sequence, End("length"))

@@ -62,7 +62,7 @@ class NgramDrafter:
     """`least` to `most`: how many of the last tokens must be found before, and how many are compared."""
 
     name = "ngram"
-    priors = (0.2, 0.35, 0.5, 0.7, 0.85)
+    priors: tuple[float, ...] = (0.2, 0.35, 0.5, 0.7, 0.85)
     _KINDS = (0, 0, 0, 1, 2, 2, 3, 3, 3)
     """By how many tokens were the same."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence as Items
 
 from octavo.scheduling.inputs import Draft
@@ -13,9 +12,9 @@ from octavo.speculation.control import Control, Offer
 from octavo.speculation.drafter import Drafter, Text
 from octavo.timing.step_time import StepLoad
 
-__all__ = ["Speculator"]
+__all__ = ["MOST_TOKENS", "Speculator"]
 
-_MOST = 16
+MOST_TOKENS = 16
 """Tokens of a guess."""
 
 
@@ -30,8 +29,8 @@ class Speculator:
         self._texts: dict[Sequence, Text] = {}
         self._kinds: dict[Sequence, int] = {}
         """Of the guesses that the step tries."""
-        self.accepted_at = Counter[int]()
-        """Steps in which the draft at a place, from 0, was right."""
+        self.accepted_at = [0] * MOST_TOKENS
+        """Steps in which the draft at a place was right."""
 
     def propose(self) -> tuple[Draft, ...]:
         """For the next step."""
@@ -51,7 +50,7 @@ class Speculator:
         asked = [(one, text) for one in streams if self.control.best_chance(text := self._text(one)) > price]
         if not asked:
             return ()
-        guesses = self._drafter.draft([text for _, text in asked], self.control.fixed or _MOST)
+        guesses = self._drafter.draft([text for _, text in asked], self.control.fixed or MOST_TOKENS)
         found = [
             (one, text, guess) for (one, text), guess in zip(asked, guesses, strict=True) if guess.tokens
         ]
@@ -74,7 +73,8 @@ class Speculator:
             text = self._texts.get(one.sequence)
             if text is not None:
                 self.control.learn(text, self._kinds.get(one.sequence, 0), one.drafts, one.accepted)
-            self.accepted_at.update(range(one.accepted))
+            for place in range(one.accepted):
+                self.accepted_at[place] += 1
 
     def _text(self, sequence: Sequence) -> Text:
         text = self._texts.get(sequence)

@@ -52,6 +52,14 @@ class StepStats(Protocol):
     def disk_bytes(self) -> int: ...
     @property
     def disk_hit_tokens(self) -> int: ...
+    @property
+    def drafts(self) -> int: ...
+    @property
+    def draft_tokens(self) -> int: ...
+    @property
+    def accepted_tokens(self) -> int: ...
+    @property
+    def accepted_at(self) -> tuple[int, ...]: ...
 
 
 class MemoryUse(Protocol):
@@ -74,6 +82,9 @@ class _Totals(NamedTuple):
     prefix_queried_tokens: int = 0
     prefix_hit_tokens: int = 0
     disk_hit_tokens: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class Metrics:
@@ -106,6 +117,17 @@ class Metrics:
         self._disk_hits = counter(
             "octavo_cache_disk_hit_tokens", "Tokens whose K and V came back from the disk cache."
         )
+        self._drafts = counter("vllm:spec_decode_num_drafts", "Steps of sequences with guessed tokens.")
+        self._draft_tokens = counter("vllm:spec_decode_num_draft_tokens", "Guessed tokens.")
+        self._accepted = counter("vllm:spec_decode_num_accepted_tokens", "Guessed tokens that were right.")
+        self._accepted_at = Counter(
+            "vllm:spec_decode_num_accepted_tokens_per_pos",
+            "Guessed tokens that were right, by their place in the guess.",
+            ("model_name", "position"),
+            registry=registry,
+        )
+        self._accepted_before: tuple[int, ...] = ()
+        self._model_name = model_name
         self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens of answered requests.")
         self._generation_tokens = counter("vllm:generation_tokens", "Generated tokens.")
         self._step_tokens = histogram(
@@ -157,13 +179,36 @@ class Metrics:
             self._step_tokens.observe(stats.step_tokens)
         self._disk_bytes.set(stats.disk_bytes)
         now = _Totals(
-            stats.preemptions, stats.prefix_queried_tokens, stats.prefix_hit_tokens, stats.disk_hit_tokens
+            stats.preemptions,
+            stats.prefix_queried_tokens,
+            stats.prefix_hit_tokens,
+            stats.disk_hit_tokens,
+            stats.drafts,
+            stats.draft_tokens,
+            stats.accepted_tokens,
         )
         if now != self._seen:
-            counters = (self._preemptions, self._prefix_queries, self._prefix_hits, self._disk_hits)
+            if now.accepted_tokens != self._seen.accepted_tokens:
+                self._count_places(stats.accepted_at)
+            counters = (
+                self._preemptions,
+                self._prefix_queries,
+                self._prefix_hits,
+                self._disk_hits,
+                self._drafts,
+                self._draft_tokens,
+                self._accepted,
+            )
             for counter, total, before in zip(counters, now, self._seen, strict=True):
                 counter.inc(total - before)
             self._seen = now
+
+    def _count_places(self, accepted: tuple[int, ...]) -> None:
+        before = self._accepted_before or (0,) * len(accepted)
+        for place, (total, seen) in enumerate(zip(accepted, before, strict=True)):
+            if total > seen:
+                self._accepted_at.labels(self._model_name, str(place)).inc(total - seen)
+        self._accepted_before = accepted
 
     def on_first_tokens(self, prompt_tokens: int, since_arrival_s: float) -> None:
         """A request's first output."""
@@ -190,6 +235,7 @@ class Metrics:
         """A new engine process: nothing runs in it, and its totals begin at 0."""
         self._restarts.inc()
         self._seen = _Totals()
+        self._accepted_before = ()
         self._running.set(0)
         self._waiting.set(0)
         self._kv_usage.set(0)
