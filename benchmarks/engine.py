@@ -138,6 +138,7 @@ def main() -> None:
     longest = max(*PREFILL, *(length for _, length in lengths)) + 1
     blocks = max(-(-longest // 16), *(streams * -(-length // 16) for streams, length in lengths))
     config = EngineConfig(
+        speculation="off",  # one token of each stream a step
         model_dir=str(model.dir),
         num_blocks=blocks + 8,
         max_model_len=longest,

@@ -194,6 +194,7 @@ def main() -> None:
     options: Any = parser.parse_args()
     model = open_model(options.model)
     config = EngineConfig(
+        speculation="off",  # one token of each stream a step
         model_dir=str(model.dir),
         max_model_len=min(8192, model.spec.context_tokens),
         kv_memory_bytes=1 << 30,

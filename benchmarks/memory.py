@@ -78,6 +78,7 @@ def allocators(model: StoredModel, options: Any) -> Table:
     reports = {}
     for allocator in track(get_args(AllocatorName), "allocators", transient=True):
         config = EngineConfig(
+            speculation="off",  # one token of each stream a step
             model_dir=str(model.dir),
             allocator=allocator,
             num_blocks=options.kv_tokens // 16,
@@ -117,6 +118,7 @@ KINDS: tuple[tuple[str, dict[str, Any], str, str], ...] = (
 def sharing(model: StoredModel, options: Any) -> Table:
     table = Table("requests", "Alpaca", "published", "ShareGPT", "published", title="Blocks saved by sharing")
     config = EngineConfig(
+        speculation="off",  # one token of each stream a step
         model_dir=str(model.dir),
         num_blocks=4096,
         max_model_len=options.max_model_len,

@@ -4,6 +4,8 @@
 
 Starts `octavo serve` twice, the second time with --no-prefix-cache, sends the requests (all at once, or so many at a
 time), and prints the median time to the first token, the output tokens a second, and how much of the prompts was found.
+Random prompts make answers that loop, so nothing is guessed. Beside them: the same requests through the engine in this
+process, and what the products of the weights allow at most.
 """
 
 from __future__ import annotations
@@ -20,6 +22,14 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.engine import products_of
+from octavo.backends.native import load_kernels
+from octavo.config import EngineConfig
+from octavo.engine.build import build_engine
+from octavo.models.store import open_model
+from octavo.sampling.params import SamplingParams
+from octavo.scheduling.inputs import Add
 
 
 def ids(seed: object, count: int) -> list[int]:
@@ -58,7 +68,18 @@ def measure(
     model: str, requests: int, shared: int, own: int, at_once: int, outputs: int, *options: str
 ) -> tuple[float, float, float]:
     """Median time to the first token in seconds, output tokens a second, and the share of all prompt tokens found."""
-    command = [sys.executable, "-m", "octavo", "serve", model, "--port", "0", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "octavo",
+        "serve",
+        model,
+        "--port",
+        "0",
+        "--speculation",
+        "off",
+        *options,
+    ]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
@@ -73,6 +94,48 @@ def measure(
         server.wait()
     seconds = statistics.median(first for first, _ in answers)
     return seconds, rate, sum(found for _, found in answers) / (requests * (shared + own))
+
+
+def alone(
+    model_name: str, requests: int, shared: int, own: int, at_once: int, outputs: int
+) -> tuple[float, float]:
+    """The same through the engine in this process, without HTTP: output tokens a second, and the most that the products
+    of their weights alone would allow, at the rate at which this machine multiplies registers."""
+    model = open_model(model_name)
+    sizes = {
+        "model_dir": str(model.dir),
+        "kv_memory_bytes": 1 << 30,
+        "max_model_len": 2048,
+        "speculation": "off",
+    }
+    engine = build_engine(EngineConfig(**sizes))  # type: ignore[arg-type]
+    params = SamplingParams(max_tokens=outputs, ignore_eos=True, seed=0)
+    waiting = [
+        Add(str(number), tuple(ids("shared", shared) + ids(number, own)), params, 0.0)
+        for number in range(requests)
+    ]
+    engine.add(Add("warm", tuple(ids("warm", 32)), params, 0.0))
+    while not engine.idle:
+        engine.step()
+    began, open_requests = time.perf_counter(), 0
+    while waiting or not engine.idle:
+        while waiting and open_requests < at_once:
+            engine.add(waiting.pop(0))
+            open_requests += 1
+        open_requests -= sum(item.finish_reason is not None for item in engine.step().items)
+    seconds = time.perf_counter() - began
+    kernels = load_kernels()
+    products = statistics.median(kernels.ops.time_products(threads=engine.info.threads, repeats=20))
+    engine.close()
+    each = [
+        (tensor.rows * tensor.cols * products_of(tensor.container, kernels.isa()), tensor.rows)
+        for tensor in model.tensors.values()
+        if tensor.kind != "vector"
+    ]
+    head = next(count for count, rows in each if rows == model.spec.vocab_size)
+    body = sum(count for count, _ in each) - head
+    made = (shared + requests * (own + outputs)) * body + requests * outputs * head
+    return requests * outputs / seconds, requests * outputs * products / made
 
 
 def main() -> None:
@@ -90,6 +153,9 @@ def main() -> None:
     rows = [("on", measure(*sizes)), ("off", measure(*sizes, "--no-prefix-cache"))]
     for name, (seconds, rate, share) in rows:
         table.add_row(name, f"{seconds:.2f}", f"{rate:.0f}", f"{100 * share:.0f} %")
+    inside, limit = alone(*sizes)
+    table.add_row("on, without HTTP", "", f"{inside:.0f}", "")
+    table.add_row("the registers' limit", "", f"{limit:.0f}", "")
     Console().print(table)
     print(f"{rows[1][1][0] / rows[0][1][0]:.1f} times as fast")
 

@@ -135,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     longest = max([PROMPT, *options.contexts]) + 256
     blocks = max(options.rows) * -(-(longest + 256) // 16)
     config = EngineConfig(
+        speculation="off",  # one token of each stream a step
         prefix_cache=False,
         model_dir=str(model.dir),
         num_blocks=blocks,

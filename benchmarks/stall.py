@@ -94,6 +94,7 @@ def main() -> None:
     table = Table("policy", "usual gap", "worst gap", "first token of the prompt", "alone", title=processor())
     for policy, targeted in track(RUNS, "policies", transient=True):
         config = EngineConfig(
+            speculation="off",  # one token of each stream a step
             model_dir=str(model.dir),
             policy=policy,  # type: ignore[arg-type]
             max_model_len=min(8192, model.spec.context_tokens),

@@ -48,6 +48,7 @@ def burst(
         "kv_dtype": "fp32",
         "weights": "copy",
         "prefix_cache": False,
+        "speculation": "off",
     }
     asked = EngineConfig(memory_utilization=share, **settings)
     if group:

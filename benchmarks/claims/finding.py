@@ -56,8 +56,10 @@ class Setting:
 
     @contextmanager
     def engine(self, **settings: Any) -> Iterator[Engine]:
-        """An engine on the model, without a prefix cache unless `settings` say otherwise; closed at the end."""
-        config = EngineConfig(**{"model_dir": str(self.model.dir), "prefix_cache": False, **settings})
+        """An engine on the model, without prefix cache and speculation unless `settings` say so; closed at the end."""
+        config = EngineConfig(
+            **{"model_dir": str(self.model.dir), "prefix_cache": False, "speculation": "off", **settings}
+        )
         engine = build_engine(config)
         try:
             yield engine

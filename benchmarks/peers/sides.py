@@ -119,18 +119,23 @@ class Side:
         """The command of its server and its variables. Raises Unusable."""
         python = str(workshop.python(self.peer.name))
         if self.peer.name == "octavo":
-            return [
-                python,
-                "-m",
-                "octavo",
-                "serve",
-                model,
-                "--port",
-                str(port),
-                "--served-model-name",
-                "m",
-                "--no-prefix-cache",
-            ], {}
+            return (
+                [
+                    python,
+                    "-m",
+                    "octavo",
+                    "serve",
+                    model,
+                    "--port",
+                    str(port),
+                    "--served-model-name",
+                    "m",
+                    "--no-prefix-cache",
+                    "--speculation",  # as for the others: answers to random prompts loop, and loops guess themselves
+                    "off",
+                ],
+                {},
+            )
         if self.peer.name == "llama":
             kinds = {"f16": "1", "q8_0": "8"}  # ggml's numbers of the types
             options = {

@@ -16,6 +16,7 @@ from octavo.models.store import open_model
 def measure(task: Task) -> Sequence[float]:
     blocks = task.work.streams * (-(-task.longest // 16) + 1)
     config = EngineConfig(
+        speculation="off",  # one token of each stream a step
         prefix_cache=False,
         model_dir=str(open_model(task.model).dir),
         num_blocks=blocks,

@@ -14,7 +14,7 @@ KvDtype = Literal["bf16", "fp32", "int8"]
 
 PolicyName = Literal["static", "continuous", "prefill-first", "stall-free"]
 AllocatorName = Literal["paged", "reserved-max", "reserved-pow2", "reserved-oracle"]
-SpeculationName = Literal["off", "ngram", "auto"]
+SpeculationName = Literal["off", "ngram", "suffix", "auto"]
 ProfileName = Literal["chat", "autocomplete", "voice", "rag", "batch"]
 
 
@@ -58,7 +58,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A request that has waited so long counts as one priority earlier; 0 for never."""
     speculation: SpeculationName = "auto"
     """Who guesses the next tokens, several of which a step can verify at once: what came after the same words before in
-    the same text (`ngram`), or nobody (`off`). Answers are the same. `auto` guesses as `ngram` does."""
+    the same text (`ngram`), or in earlier answers (`suffix`), the longer match of both (`auto`), or nobody (`off`).
+    Answers are the same."""
     speculation_tokens: int | None = None
     """Guess so many tokens in every step, whatever that costs; by default as many as pay, or none."""
     prefix_cache: bool = True

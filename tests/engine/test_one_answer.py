@@ -19,8 +19,10 @@ from octavo.engine.replay import replay
 from octavo.models.store import open_model
 from octavo.scheduling.inputs import Service
 from tests.fakes import request, run
+from tests.speculation.drafting import Drafting
 
 Answers = dict[tuple[str, int], list[TokenSample]]
+Tokens = dict[tuple[str, int], list[int]]
 
 GREEDY = {"temperature": 0.0, "max_tokens": 20, "logprobs": 3}
 SEEDED = {
@@ -37,8 +39,8 @@ class Runner:
         self.folder = folder
         self.ids = ids
 
-    def engine(self, budget_tokens: int = 0, **changes: object) -> Engine:
-        """`budget_tokens`: a step's, also less than settings allow."""
+    def engine(self, budget_tokens: int = 0, drafts: Tokens | None = None, **changes: object) -> Engine:
+        """`budget_tokens`: a step's, also less than settings allow. `drafts`: guess these answers."""
         settings = {"kv_dtype": "bf16", "num_blocks": 600, "max_model_len": 512, "threads": 2, **changes}
         engine = build_engine(
             msgspec.convert(
@@ -48,10 +50,15 @@ class Runner:
         if budget_tokens:
             scheduler = engine._scheduler
             scheduler.config = msgspec.structs.replace(scheduler.config, budget_tokens=budget_tokens)
+        if drafts is not None:
+            guesses = Drafting(engine._scheduler, drafts, "each", 0, self.ids)
+            engine._speculator = guesses  # type: ignore[assignment]
         return engine
 
-    def __call__(self, *adds: Add, budget_tokens: int = 0, **changes: object) -> tuple[Answers, Stats]:
-        engine = self.engine(budget_tokens, **changes)
+    def __call__(
+        self, *adds: Add, budget_tokens: int = 0, drafts: Tokens | None = None, **changes: object
+    ) -> tuple[Answers, Stats]:
+        engine = self.engine(budget_tokens, drafts, **changes)
         try:
             return answers_of(engine, *adds), engine.stats()
         finally:
@@ -88,7 +95,7 @@ def alone(runner: Runner, adds: list[Add]) -> Answers:
     """What each request answers when nothing else is there."""
     answers: Answers = {}
     for add in adds:
-        answers.update(runner(add, max_running=1, prefix_cache=False)[0])
+        answers.update(runner(add, max_running=1, prefix_cache=False, speculation="off")[0])
     assert all(samples and all(s.logprob is not None for s in samples) for samples in answers.values())
     return answers
 
@@ -216,6 +223,38 @@ def test_depth_one_answers_as_depth_zero(runner: Runner, adds: list[Add], alone:
         *adds, depth=1, num_blocks=24, max_step_tokens=25, max_running=22, max_model_len=300
     )
     assert answers == alone and stats.preemptions > 0
+
+
+@pytest.mark.parametrize("squeezed", [False, True])
+def test_with_drafts(runner: Runner, adds: list[Add], alone: Answers, squeezed: bool) -> None:
+    """One to eight guesses in each step, right, wrong or either; also in chunks, preempted, and as n answers."""
+    children = [
+        request(f"children{number}", add.prompt, n=3, **SEEDED | {"max_tokens": 30})
+        for number, add in enumerate(adds[:4])
+    ]
+    expected = alone | runner(*children, speculation="off")[0]
+    known = {name: [sample.token for sample in samples] for name, samples in expected.items()}
+    longest = max(len(add.prompt) for add in adds) + 31
+    tight = {
+        "num_blocks": longest // 16 + 40,
+        "max_model_len": longest,
+        "budget_tokens": 40,
+        "max_running": 24,
+    }
+    answers, stats = runner(*adds, *children, drafts=known, **tight if squeezed else {})
+    assert answers == expected
+    assert stats.draft_tokens > stats.accepted_tokens > 200
+    assert bool(stats.preemptions) is squeezed
+
+
+def test_prompt_lookup(runner: Runner, adds: list[Add], alone: Answers) -> None:
+    assert runner(*adds, speculation="ngram", speculation_tokens=5)[0] == alone
+    again = tuple(adds[0].prompt[:40]) * 3
+    loops = request("loops", again, temperature=0.0, max_tokens=60, logprobs=0, ignore_eos=True)
+    plain, stats = runner(loops, speculation="off")
+    assert stats.drafts == 0
+    guessed, stats = runner(loops)
+    assert guessed == plain and stats.draft_tokens > 0
 
 
 CHANGES = [

@@ -21,7 +21,7 @@ from octavo.models.store import StoredModel
 from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.profiles import PROFILES, Targets
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
-from octavo.speculation.ngram import NgramDrafter
+from octavo.speculation.registry import DRAFTERS
 from octavo.speculation.speculator import MOST_TOKENS, Speculator
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import WallClock
@@ -104,7 +104,7 @@ def _speculator(config: EngineConfig, scheduler: Scheduler) -> Speculator | None
         raise SettingsError(f"speculation_tokens is {tokens}; it must be 1 to {MOST_TOKENS}.")
     if config.speculation == "off":
         return None
-    return Speculator(NgramDrafter(), scheduler, fixed=tokens)
+    return Speculator(DRAFTERS[config.speculation](), scheduler, fixed=tokens)
 
 
 def _step_log(config: EngineConfig, settings: SchedulerConfig, vocabulary: Vocabulary) -> StepLog | None:

@@ -15,18 +15,21 @@ from typing import NamedTuple
 from octavo.speculation.drafter import Text
 from octavo.timing.step_time import StepLoad, StepTime
 
-__all__ = ["Control", "Offer"]
+__all__ = ["LEVELS", "Control", "Offer"]
 
+LEVELS = 17
+"""Guesses are told apart by how many tokens before were as they are now, up to 16."""
 _OWN = 0.8
 """What is left of a text's own counts at each of its next drafts: twenty steps forget all but a hundredth."""
-_SHARED = 0.98
-"""The same of all texts' counts."""
-_TRUST = 4.0
+_SHARED = 0.99
+"""The same of all texts' counts, at each token."""
+_TRUST = 2.0
 """How many tokens of its own a text must have tried to count as much as all others together."""
 _DOUBT = 8.0
 """How many tokens a prior is worth."""
 _FORGET = 0.995
 """A text that tries nothing forgets in each step: it is asked again some time."""
+_SUREST = 0.98
 _UNKNOWN_COST = 0.25
 """Of a token, in steps of one, before any step was measured."""
 
@@ -35,29 +38,32 @@ class Offer(NamedTuple):
     """A guess for one text."""
 
     text: Text
-    kind: int
+    source: int
+    same: int
     tokens: int
 
 
 class Control:
-    """Learns how often guesses are right, and divides a step among them."""
+    """Learns how often guesses are right, and divides a step among them.
 
-    def __init__(self, priors: Sequence[float], step_time: StepTime, *, fixed: int | None = None) -> None:
-        """`fixed`: try so many tokens of each guess, whatever they cost (for measurements)."""
+    How likely a token of a guess is to be right if all before it are, follows from who guessed and how many tokens
+    before it were the same, those of the guess too; and from how this text did against that so far.
+    """
+
+    def __init__(
+        self, priors: Sequence[Sequence[float]], step_time: StepTime, *, fixed: int | None = None
+    ) -> None:
+        """`priors`: by source and level. `fixed`: try so many tokens of each guess, whatever they cost (to measure)."""
         self._step_time = step_time
         self.fixed = fixed
-        self._accepted = [_DOUBT * prior for prior in priors]
-        self._tried = [_DOUBT] * len(priors)
+        self._accepted = [[_DOUBT * prior for prior in levels] for levels in priors]
+        self._tried = [[_DOUBT] * len(levels) for levels in priors]
 
-    def chance(self, text: Text, kind: int) -> float:
-        """That a token of such a guess is right, if those before it are."""
-        shared = self._accepted[kind] / self._tried[kind]
-        return (text.accepted + _TRUST * shared) / (text.tried + _TRUST)
-
-    def best_chance(self, text: Text) -> float:
-        """Of any kind of guess."""
-        shared = max([a / t for a, t in zip(self._accepted, self._tried, strict=True)])
-        return (text.accepted + _TRUST * shared) / (text.tried + _TRUST)
+    def chance(self, text: Text, source: int, level: int) -> float:
+        """That a token behind `level` equal ones is right, if those before it are."""
+        level = min(level, LEVELS - 1)
+        shared = self._accepted[source][level] / self._tried[source][level]
+        return min(shared * (text.accepted + _TRUST) / (text.expected + _TRUST), _SUREST)
 
     def price(self, load: StepLoad) -> float:
         """The least chance at which a draft in a step with this load, of streams that decode, is worth its time."""
@@ -77,8 +83,10 @@ class Control:
         counts = [0] * len(offers)
         step, token = self._seconds(load)
         expected = float(load.tokens)
-        chances = [self.chance(offer.text, offer.kind) for offer in offers]
-        heap = [(-chance, number) for number, chance in enumerate(chances)]
+        heap = [
+            (-self.chance(offer.text, offer.source, offer.same), number)
+            for number, offer in enumerate(offers)
+        ]
         heapify(heap)
         while heap and room:
             gain, number = -heap[0][0], heap[0][1]
@@ -89,21 +97,30 @@ class Control:
             room -= 1
             expected += gain
             step += token
-            more = gain * chances[number] if counts[number] < offers[number].tokens else 0.0
+            offer, count = offers[number], counts[number]
+            more = (
+                gain * self.chance(offer.text, offer.source, offer.same + count)
+                if count < offer.tokens
+                else 0.0
+            )
             heapreplace(heap, (-more, number))
         for offer, count in zip(offers, counts, strict=True):
             if not count:
                 offer.text.accepted *= _FORGET
-                offer.text.tried *= _FORGET
+                offer.text.expected *= _FORGET
         return counts
 
-    def learn(self, text: Text, kind: int, tried: int, accepted: int) -> None:
+    def learn(self, offer: Offer, tried: int, accepted: int) -> None:
         """`tried` tokens of a guess were computed, and the first `accepted` were right."""
-        seen = min(accepted + 1, tried)  # what came behind the first wrong one says nothing
-        text.accepted = _OWN * text.accepted + accepted
-        text.tried = _OWN * text.tried + seen
-        self._accepted[kind] = _SHARED * self._accepted[kind] + accepted
-        self._tried[kind] = _SHARED * self._tried[kind] + seen
+        text, source = offer.text, offer.source
+        text.accepted *= _OWN
+        text.expected *= _OWN
+        for place in range(min(accepted + 1, tried)):  # what came behind the first wrong one says nothing
+            level = min(offer.same + place, LEVELS - 1)
+            text.expected += self._accepted[source][level] / self._tried[source][level]
+            text.accepted += place < accepted
+            self._accepted[source][level] = _SHARED * self._accepted[source][level] + (place < accepted)
+            self._tried[source][level] = _SHARED * self._tried[source][level] + 1
 
     def _seconds(self, load: StepLoad) -> tuple[float, float]:
         """Of a step with this load, and of one more token in it, chosen behind too."""

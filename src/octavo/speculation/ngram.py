@@ -62,9 +62,9 @@ class NgramDrafter:
     """`least` to `most`: how many of the last tokens must be found before, and how many are compared."""
 
     name = "ngram"
-    priors: tuple[float, ...] = (0.2, 0.35, 0.5, 0.7, 0.85)
-    _KINDS = (0, 0, 0, 1, 2, 2, 3, 3, 3)
-    """By how many tokens were the same."""
+    priors: tuple[tuple[float, ...], ...] = (
+        (0.2, 0.2, 0.2, 0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.87, 0.89, 0.9, 0.91, 0.92, 0.93, 0.94),
+    )
 
     def __init__(self, least: int = 2, most: int = 16) -> None:
         if not 1 <= least <= most:
@@ -79,6 +79,8 @@ class NgramDrafter:
                 index = text.memory[self.name] = NgramIndex(self._least, self._most)
             assert isinstance(index, NgramIndex)
             tokens, same = index.guess(text.tokens, count)
-            kind = self._KINDS[same] if same < len(self._KINDS) else 4
-            guesses.append(Guess(tuple(tokens), kind))
+            guesses.append(Guess(tuple(tokens), same))
         return guesses
+
+    def ended(self, text: Text) -> None:
+        text.memory.pop(self.name, None)

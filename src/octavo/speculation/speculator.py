@@ -18,6 +18,10 @@ MOST_TOKENS = 16
 """Tokens of a guess."""
 
 
+_LOOK_EVERY = 16
+"""Steps, while as many run as before: one may have ended as another one began."""
+
+
 class Speculator:
     """Reads the scheduler between two steps; its drafts enter with the inputs, so that a log holds them."""
 
@@ -27,14 +31,20 @@ class Speculator:
         self._scheduler = scheduler
         self.control = Control(drafter.priors, scheduler.step_time, fixed=fixed)
         self._texts: dict[Sequence, Text] = {}
-        self._kinds: dict[Sequence, int] = {}
-        """Of the guesses that the step tries."""
+        self._offers: dict[Sequence, Offer] = {}
+        """The guesses that the step may try."""
+        self._asked = self._running = 0
+        """How often it was asked, and how many sequences ran then."""
         self.accepted_at = [0] * MOST_TOKENS
         """Steps in which the draft at a place was right."""
 
     def propose(self) -> tuple[Draft, ...]:
         """For the next step."""
         scheduler = self._scheduler
+        self._asked += 1
+        if len(scheduler.running) < self._running or self._asked % _LOOK_EVERY == 0:
+            self._look_for_ends()
+        self._running = len(scheduler.running)
         streams = [
             one
             for one in scheduler.running
@@ -47,18 +57,18 @@ class Speculator:
             return ()
         load = StepLoad(len(streams), len(streams), sum([one.computed + 1 for one in streams]), 0)
         price = self.control.price(load)
-        asked = [(one, text) for one in streams if self.control.best_chance(text := self._text(one)) > price]
-        if not asked:
+        if price >= 1.0:
             return ()
+        asked = [(one, self._text(one)) for one in streams]
         guesses = self._drafter.draft([text for _, text in asked], self.control.fixed or MOST_TOKENS)
         found = [
             (one, text, guess) for (one, text), guess in zip(asked, guesses, strict=True) if guess.tokens
         ]
-        offers = [Offer(text, guess.kind, len(guess.tokens)) for _, text, guess in found]
+        offers = [Offer(text, guess.source, guess.same, len(guess.tokens)) for _, text, guess in found]
         room = scheduler.config.step_tokens - len(streams)
         targets = [seconds for one in streams if (seconds := one.between_s) is not None]
         counts = self.control.divide(offers, load, max(room, 0), min(targets, default=None))
-        self._kinds = {one: guess.kind for one, _, guess in found}
+        self._offers = {one: offer for (one, _, _), offer in zip(found, offers, strict=True)}
         return tuple(
             [
                 Draft(one.request.id, one.child, guess.tokens[:count])
@@ -70,18 +80,21 @@ class Speculator:
     def learn(self, verified: Items[Verified]) -> None:
         """What became of the drafts of a step."""
         for one in verified:
-            text = self._texts.get(one.sequence)
-            if text is not None:
-                self.control.learn(text, self._kinds.get(one.sequence, 0), one.drafts, one.accepted)
+            offer = self._offers.get(one.sequence)
+            if offer is not None:
+                self.control.learn(offer, one.drafts, one.accepted)
             for place in range(one.accepted):
                 self.accepted_at[place] += 1
 
     def _text(self, sequence: Sequence) -> Text:
         text = self._texts.get(sequence)
         if text is None:
-            if len(self._texts) > 2 * self._scheduler.limits.max_slots:  # of some that ended
-                running = set(self._scheduler.running)
-                self._texts = {one: kept for one, kept in self._texts.items() if one in running}
-            request = sequence.request
-            text = self._texts[sequence] = Text(sequence.tokens, sequence.prompt_tokens, request.tenant[0])
+            scope = sequence.request.add.cache_salt
+            text = self._texts[sequence] = Text(sequence.tokens, sequence.prompt_tokens, scope)
         return text
+
+    def _look_for_ends(self) -> None:
+        """Drafters are told of sequences that ended since the last time."""
+        ended = [one for one in self._texts if one.finished]
+        for one in ended:
+            self._drafter.ended(self._texts.pop(one))
