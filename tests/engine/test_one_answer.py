@@ -236,14 +236,14 @@ def test_with_drafts(runner: Runner, adds: list[Add], alone: Answers, squeezed: 
     known = {name: [sample.token for sample in samples] for name, samples in expected.items()}
     longest = max(len(add.prompt) for add in adds) + 31
     tight = {
-        "num_blocks": longest // 16 + 40,
+        "num_blocks": longest // 16 + 24,
         "max_model_len": longest,
         "budget_tokens": 40,
         "max_running": 24,
     }
     answers, stats = runner(*adds, *children, drafts=known, **tight if squeezed else {})
     assert answers == expected
-    assert stats.draft_tokens > stats.accepted_tokens > 200
+    assert stats.draft_tokens > stats.accepted_tokens > (30 if squeezed else 200)
     assert bool(stats.preemptions) is squeezed
 
 

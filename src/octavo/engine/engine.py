@@ -105,7 +105,7 @@ class Engine:
                 self._log.committed(oldest.step, samples)
             self._scheduler.commit(oldest, samples)
             if self._speculator:
-                self._speculator.learn(self._scheduler.verifier.verified)
+                self._speculator.learn(self._scheduler.verifier.take_verified())
         if self._watchdog is not None:
             self._watchdog.done()
         self._duration_s = self.clock.now_s() - started_s

@@ -27,7 +27,7 @@ from octavo.scheduling.reporting import Reporter
 from octavo.scheduling.sequence import Request, Sequence
 from octavo.scheduling.settings import Counters, SchedulerConfig
 from octavo.scheduling.swap import NO_ORDERS
-from octavo.scheduling.verifying import Verifier
+from octavo.scheduling.verifying import Verifier, offers_of
 from octavo.scheduling.writer import Advance, Flight, Writer
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.step_time import StepLoad, StepTime
@@ -91,7 +91,7 @@ class Scheduler:
                 self._add(message)
             else:
                 self._abort(message)
-        self.verifier.offer(inputs.drafts)
+        self.verifier.offered = offers_of(inputs.drafts) if inputs.drafts else {}
         advances, budget = self._decide()
         if not self.order.plain:
             for sequence, advance in advances.items():
@@ -115,8 +115,8 @@ class Scheduler:
                 sequence.request.prompt_samples[position] = sample
             elif not sequence.finished and (draft < 0 or self.verifier.accept(sequence, position, draft)):
                 self._append(sequence, sample)
-        self.verifier.commit(flight)
         if flight.drafted:
+            self.verifier.commit(flight)
             self._outbox = joined(self._outbox)
         for sequence in flight.ends:
             if not sequence.finished:
@@ -274,9 +274,9 @@ class Scheduler:
     def _offer_decodes(
         self, decodes: Items[Sequence], advances: dict[Sequence, Advance], budget: StepBudget
     ) -> None:
-        spare = budget.left - len(decodes)
+        spare, offered = budget.left - len(decodes), bool(self.verifier.offered)
         for sequence in decodes:
-            if used := self.verifier.take(sequence, spare, len(self.running), advances, budget):
+            if offered and (used := self.verifier.take(sequence, spare, len(self.running), advances, budget)):
                 spare -= used
                 continue
             plain = len(sequence.tokens) == sequence.total and not sequence.slack_only

@@ -18,7 +18,12 @@ from octavo.scheduling.sequence import Sequence
 from octavo.scheduling.settings import Counters
 from octavo.scheduling.writer import Advance, Flight
 
-__all__ = ["Verified", "Verifier"]
+__all__ = ["Verified", "Verifier", "offers_of"]
+
+
+def offers_of(drafts: Items[Draft]) -> dict[tuple[str, int], tuple[int, ...]]:
+    """By request and child."""
+    return {(one.request_id, one.child): one.tokens for one in drafts}
 
 
 class Verified(NamedTuple):
@@ -36,14 +41,10 @@ class Verifier:
         self._places = places
         self._order = order
         self._counters = counters
-        self._offered: dict[tuple[str, int], tuple[int, ...]] = {}
+        self.offered: dict[tuple[str, int], tuple[int, ...]] = {}
+        """For the present step, by request and child."""
         self._accepted: dict[Sequence, int] = {}
-        self.verified: list[Verified] = []
-        """In the last commit."""
-
-    def offer(self, drafts: Items[Draft]) -> None:
-        """These came with the inputs of the step that begins."""
-        self._offered = {(one.request_id, one.child): one.tokens for one in drafts} if drafts else {}
+        self._verified: list[Verified] = []
 
     def take(
         self,
@@ -55,10 +56,8 @@ class Verifier:
     ) -> int:
         """Let a sequence that decodes try what was offered, `most` tokens at most, and nothing where the others that
         run need the memory. How many it tries."""
-        if not self._offered:
-            return 0
         request = sequence.request
-        drafts = self._offered.get((request.id, sequence.child), ())
+        drafts = self.offered.get((request.id, sequence.child), ())
         drafts = drafts[: max(min(most, request.max_output - sequence.output_tokens - 1), 0)]
         if (
             not drafts
@@ -93,13 +92,17 @@ class Verifier:
 
     def commit(self, flight: Flight) -> None:
         """All samples of a plan have been taken in."""
-        self.verified.clear()
         for sequence in flight.drafted:
             accepted = self._accepted.pop(sequence, 0)
-            self.verified.append(Verified(sequence, sequence.drafted, accepted))
+            self._verified.append(Verified(sequence, sequence.drafted, accepted))
             self._counters.drafts += 1
             self._counters.draft_tokens += sequence.drafted
             self._counters.accepted_tokens += accepted
             sequence.drafted = 0
             if sequence.tables and not sequence.finished:
                 self._places.shrink(sequence)
+
+    def take_verified(self) -> list[Verified]:
+        """Since the last call."""
+        verified, self._verified = self._verified, []
+        return verified

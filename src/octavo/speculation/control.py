@@ -23,11 +23,11 @@ _OWN = 0.8
 """What is left of a text's own counts at each of its next drafts: twenty steps forget all but a hundredth."""
 _SHARED = 0.99
 """The same of all texts' counts, at each token."""
-_TRUST = 2.0
-"""How many tokens of its own a text must have tried to count as much as all others together."""
+_TRUST = 1.0
+"""How many tokens of its own a text must have tried to count as much as what is known of all."""
 _DOUBT = 8.0
 """How many tokens a prior is worth."""
-_FORGET = 0.995
+_FORGET = 0.998
 """A text that tries nothing forgets in each step: it is asked again some time."""
 _SUREST = 0.98
 _UNKNOWN_COST = 0.25
