@@ -31,6 +31,7 @@ from octavo.engine.engine import Engine
 from octavo.models.store import StoredModel, open_model
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Add
+from octavo.speculation.registry import DRAFTERS
 from octavo.text.chat import ChatTemplate
 from octavo.text.conversation import encode_conversation
 
@@ -145,7 +146,7 @@ class Bench:
     def __init__(self, model: StoredModel, streams: int, outputs: int) -> None:
         self._outputs = outputs
         self._tokenizer, self._template = model.tokenizer(), ChatTemplate(model.spec.chat_template)
-        blocks = (streams + 1) * -(-(outputs + 640) // 16) * 2 + 64
+        blocks = streams * 128
         self._shared: dict[str, Any] = {
             "model_dir": str(model.dir),
             "num_blocks": blocks,
@@ -209,6 +210,12 @@ def main() -> None:
     parser.add_argument("--outputs", type=int, default=200, help="tokens of each answer, at most")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--forced", type=int, metavar="TOKENS", help="guess so many in every step")
+    parser.add_argument(
+        "--speculation",
+        default="ngram",
+        choices=DRAFTERS,
+        help="suffix and auto find the answers of the turns before: as if everything were asked again",
+    )
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the profile there")
@@ -219,7 +226,7 @@ def main() -> None:
     profile: dict[str, Any] = {}
     for streams in options.streams:
         bench = Bench(model, streams, options.outputs)
-        guessing = bench.engine("auto", options.forced)
+        guessing = bench.engine(options.speculation, options.forced)
         for work in track(options.works, f"{streams} streams", transient=True):
             questions = WORKS[work]
             groups = (

@@ -8,7 +8,7 @@ from octavo.speculation.control import LEVELS, Control, Offer
 from octavo.speculation.drafter import Text
 from octavo.timing.step_time import StepLoad, StepTime, TimedLoad
 
-STEP_S, TOKEN_S = 0.004, 0.001
+STEP_S, TOKEN_S, MARGIN = 0.004, 0.001, 1.15
 
 
 def step_time() -> StepTime:
@@ -28,11 +28,11 @@ def counts(control: Control, streams: int, tokens: int = 8, room: int = 100) -> 
 
 
 def best(chance: float, streams: int) -> int:
-    """By trying every number for all streams alike."""
+    """By trying every number for all streams alike, as if a token cost a little more."""
 
     def rate(each: int) -> float:
         expected = streams * sum(chance**place for place in range(each + 1))
-        return expected / (STEP_S + TOKEN_S * streams * (1 + each))
+        return expected / (STEP_S + TOKEN_S * streams * (1 + MARGIN * each))
 
     return max(range(9), key=rate)
 
@@ -80,7 +80,7 @@ def test_it_follows_within_twenty_steps() -> None:
             control.learn(Offer(text, 0, 4, 8), count, count if right else 0)
         return count
 
-    assert step(right=True) >= 3
+    assert step(right=True) >= 2
     for _ in range(20):
         step(right=True)
     assert step(right=True) == 8

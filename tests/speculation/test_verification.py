@@ -99,7 +99,7 @@ traffic = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     traffic=traffic,
     blocks=st.integers(10, 40),

@@ -30,6 +30,8 @@ _DOUBT = 8.0
 _FORGET = 0.998
 """A text that tries nothing forgets in each step: it is asked again some time."""
 _SUREST = 0.98
+_MARGIN = 1.15
+"""What a draft is taken to cost, in what it should: chances and times are estimates, and a wrong one must not lose."""
 _UNKNOWN_COST = 0.25
 """Of a token, in steps of one, before any step was measured."""
 
@@ -126,6 +128,6 @@ class Control:
         """Of a step with this load, and of one more token in it, chosen behind too."""
         step = self._step_time.predict(load)
         if step <= 0:
-            return 1.0 + _UNKNOWN_COST * (load.tokens - 1), _UNKNOWN_COST
+            return 1.0 + _UNKNOWN_COST * (load.tokens - 1), _MARGIN * _UNKNOWN_COST
         more = load._replace(tokens=load.tokens + 1, samples=load.samples + 1)
-        return step, max(self._step_time.predict(more) - step, 1e-3 * step)
+        return step, _MARGIN * max(self._step_time.predict(more) - step, 1e-3 * step)
