@@ -2,11 +2,11 @@
 
     python -m benchmarks.speculation [--pairs 10] [--outputs 200] [--streams 1 8 32] [--forced 4] [--json FILE]
 
-Two engines in this process answer the same prompts in turns, one that guesses and one that does not; the answers must
-be equal, token for token. Work that copies (text that is edited, extracted from, code that is gone on with) stands
-beside free prose. What loops at its end is left out: small models loop, and a loop guesses itself. --forced tries
-so many tokens in every step, beside which to see what the control does. --json writes the profile: by work, how often
-the guess at a place was right.
+Two engines in this process answer the same prompts, one that guesses and one that does not, a step of each in turns;
+the answers must be equal, token for token. Work that copies (text that is edited, extracted from, code that is gone on
+with) stands beside free prose. What loops at its end is left out: small models loop, and a loop guesses itself.
+--forced tries so many tokens in every step, beside which to see what the control does. --json writes the profile: by
+work, how often the guess at a place was right.
 """
 
 from __future__ import annotations
@@ -115,23 +115,36 @@ class Answer:
     steps: int = 0
 
 
-def ask(engine: Engine, adds: list[Add]) -> dict[str, Answer]:
-    """All at once. Seconds and steps are those of the decoding: from the last first token on."""
-    answers = {add.request_id: Answer() for add in adds}
-    for add in adds:
-        engine.add(add)
-    while not engine.idle:
-        decoding = all(answer.tokens for answer in answers.values())
+class Asked:
+    """Requests on one engine, all at once. Seconds and steps are of the decoding, from the last first token on."""
+
+    def __init__(self, engine: Engine, adds: list[Add]) -> None:
+        self.engine = engine
+        self.answers = {add.request_id: Answer() for add in adds}
+        for add in adds:
+            engine.add(add)
+
+    def step(self) -> None:
+        decoding = all(answer.tokens for answer in self.answers.values())
         began = time.perf_counter()
-        items = engine.step().items
+        items = self.engine.step().items
         taken = time.perf_counter() - began
         for item in items:
-            answers[item.request_id].tokens.extend(sample.token for sample in item.samples)
+            self.answers[item.request_id].tokens.extend(sample.token for sample in item.samples)
         if decoding:
-            for answer in answers.values():
+            for answer in self.answers.values():
                 answer.seconds += taken
                 answer.steps += 1
-    return answers
+
+
+def ask(engines: tuple[Engine, Engine], adds: list[Add]) -> list[dict[str, Answer]]:
+    """The same of both, a step of the one and a step of the other in turns: so the machine is as fast for both."""
+    asked = [Asked(engine, adds) for engine in engines]
+    while not all(one.engine.idle for one in asked):
+        for one in asked:
+            if not one.engine.idle:
+                one.step()
+    return [one.answers for one in asked]
 
 
 def speed(answers: dict[str, Answer], streams: int) -> float:
@@ -180,9 +193,9 @@ def compare(
     ratios, before = [], guessing.stats()
     plain: dict[str, Answer] = {}
     for number in range(pairs):
-        order = (bench.plain, guessing) if number % 2 else (guessing, bench.plain)
-        told = {engine is guessing: ask(engine, adds) for engine in order}
-        plain, guessed = told[False], told[True]
+        first = number % 2
+        told = ask((guessing, bench.plain) if first else (bench.plain, guessing), adds)
+        plain, guessed = told[first], told[1 - first]
         for name, answer in plain.items():
             assert guessed[name].tokens == answer.tokens, f"{name}: the answer changed"
         if streams == 1 and (
