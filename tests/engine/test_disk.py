@@ -62,7 +62,8 @@ def flood(number: int = 0) -> Add:
 
 
 def samples(outputs: Outputs) -> dict[tuple[str, int], list[object]]:
-    return {key: [item.samples for item in items] for key, items in outputs.items()}
+    """However they were cut into steps: guesses of earlier answers make several tokens at once."""
+    return {key: [one for item in items for one in item.samples] for key, items in outputs.items()}
 
 
 def cached(outputs: Outputs) -> dict[str, int]:
