@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +23,15 @@ DEFAULT_WORK = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") 
 """The work folder, unless another one is named."""
 ROOT = Path(__file__).parents[2]
 """From which `benchmarks` can be imported."""
+
+
+@contextmanager
+def _drafted(target: Path) -> Iterator[Path]:
+    """Where to make it, a file or a folder; it gets its name when it is whole."""
+    draft = target.with_name(f"{target.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    yield draft
+    draft.rename(target)
 
 
 class Unusable(Exception):
@@ -152,40 +163,35 @@ class Workshop:
             raise Unusable(f"formats of SmolLM2 are {', '.join(FTYPES)}, not {form}")
         target = self.models / f"smollm2-{form}.gguf"
         if not target.exists():
-            draft = target.with_name(f"{target.name}.draft")
-            code = ["-c", _QUANTISE, str(own), str(draft), str(FTYPES[form])]
-            self._run([str(self.python("llama")), *code], f"llama_model_quantize to {form}")
-            draft.rename(target)
+            with _drafted(target) as draft:
+                code = ["-c", _QUANTISE, str(own), str(draft), str(FTYPES[form])]
+                self._run([str(self.python("llama")), *code], f"llama_model_quantize to {form}")
         return target
 
     def openvino(self, source: Path) -> Path:
         """A folder with OpenVINO's form of a GGUF file, as its own reader makes it."""
         target = self.models / f"{source.stem}-openvino"
         if not target.exists():
-            draft = target.with_name(f"{target.name}.draft")
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-            copy = draft / "model.gguf"  # the reader writes beside it
-            copy.symlink_to(source)
-            self._run(
-                [str(self.python("openvino")), "-c", _TO_OPENVINO, str(copy)],
-                "reading the GGUF file with OpenVINO",
-            )
-            if not (draft / "openvino_model.xml").exists():
-                raise Unusable("OpenVINO read the GGUF file but saved no model")
-            copy.unlink()
-            draft.rename(target)
+            with _drafted(target) as draft:
+                draft.mkdir()
+                copy = draft / "model.gguf"  # the reader writes beside it
+                copy.symlink_to(source)
+                self._run(
+                    [str(self.python("openvino")), "-c", _TO_OPENVINO, str(copy)],
+                    "reading the GGUF file with OpenVINO",
+                )
+                if not (draft / "openvino_model.xml").exists():
+                    raise Unusable("OpenVINO read the GGUF file but saved no model")
+                copy.unlink()
         return target
 
     def folder_of(self, source: Path) -> Path:
         """A folder with config, tokenizer and fp32 weights of a GGUF file, for vLLM."""
         target = self.models / f"{source.stem}-folder"
         if not target.exists():
-            draft = target.with_name(f"{target.name}.draft")
-            shutil.rmtree(draft, ignore_errors=True)
-            code = ["-c", _TO_FOLDER, str(source), str(draft)]
-            self._run([str(self.python("vllm")), *code], "widening the GGUF file with transformers")
-            draft.rename(target)
+            with _drafted(target) as draft:
+                code = ["-c", _TO_FOLDER, str(source), str(draft)]
+                self._run([str(self.python("vllm")), *code], "widening the GGUF file with transformers")
         return target
 
     def _run(

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernels.aarch64 import REPOSITORY, TESTED
+
 kernels = pytest.importorskip("octavo._kernels", reason="the kernels are not built")
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SIMDE = Path("/usr/include/simde/x86/avx512.h")
 
-EMULATED = ("attention", "elementwise", "linear", "pack", "sampling")
+EMULATED = [noun for noun in TESTED if noun != "pool"]
 X86_ISAS = ["scalar", "avx2", "avxvnni", "avx512"]
 
 
