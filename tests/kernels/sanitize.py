@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 from octavo.backends.native import load_kernels
-from tests.kernels.test_emulated import REPOSITORY, build
+from tests.kernels.aarch64 import REPOSITORY
+from tests.kernels.test_emulated import build
 
 NATIVE = [f"tests/backends/test_{noun}.py" for noun in ("native", "counters", "bitwise")]
 TESTS = {"address,undefined": ["tests/kernels", *NATIVE], "thread": ["tests/kernels/test_pool.py", *NATIVE]}
