@@ -11,47 +11,23 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.prefix import ask, connect, ids
+from benchmarks.prefix import ask, ids, served
 
 OTHERS = 3
 """Prompts that take all of the memory."""
 
 
-@contextmanager
-def server(model: str, tokens: int, *options: str) -> Iterator[httpx2.Client]:
+def server(model: str, tokens: int, *options: str) -> AbstractContextManager[httpx2.Client]:
     """Asks a new server; its memory holds two prompts of `tokens` tokens."""
-    blocks = str(2 * (tokens // 16 + 4))
-    command = [
-        sys.executable,
-        "-m",
-        "octavo",
-        "serve",
-        model,
-        "--port",
-        "0",
-        "--num-blocks",
-        blocks,
-        *options,
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        with connect(process.stdout.readline()) as client:
-            yield client
-    finally:
-        process.terminate()
-        process.wait()
+    return served(model, "--num-blocks", str(2 * (tokens // 16 + 4)), *options)
 
 
 def counted(client: httpx2.Client, name: str) -> float:

@@ -17,7 +17,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import httpx2
 from rich.console import Console
@@ -36,11 +38,21 @@ def ids(seed: object, count: int) -> list[int]:
     return random.Random(str(seed)).choices(range(1000, 40_000), k=count)
 
 
-def connect(greeting: str) -> httpx2.Client:
-    """To the server that printed this line. One client for all requests: another for each would cost the machine as
-    much as the answers do."""
-    url = next(word for word in greeting.split() if word.startswith("http://"))
-    return httpx2.Client(base_url=url, timeout=600, trust_env=False)
+@contextmanager
+def served(model: str, *options: str) -> Iterator[httpx2.Client]:
+    """Asks a new server. One client for all requests: another for each would cost the machine as much as the answers
+    do."""
+    command = [sys.executable, "-m", "octavo", "serve", model, "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        greeting = process.stdout.readline().split()
+        url = next(word for word in greeting if word.startswith("http://"))
+        with httpx2.Client(base_url=url, timeout=600, trust_env=False) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def ask(client: httpx2.Client, prompt: list[int], outputs: int) -> tuple[float, int]:
@@ -68,30 +80,12 @@ def measure(
     model: str, requests: int, shared: int, own: int, at_once: int, outputs: int, *options: str
 ) -> tuple[float, float, float]:
     """Median time to the first token in seconds, output tokens a second, and the share of all prompt tokens found."""
-    command = [
-        sys.executable,
-        "-m",
-        "octavo",
-        "serve",
-        model,
-        "--port",
-        "0",
-        "--speculation",
-        "off",
-        *options,
-    ]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        prompts = [ids("shared", shared) + ids(number, own) for number in range(requests)]
-        with connect(server.stdout.readline()) as client, ThreadPoolExecutor(at_once) as pool:
-            ask(client, ids("warm", 32), 8)
-            began = time.perf_counter()
-            answers = list(pool.map(lambda prompt: ask(client, prompt, outputs), prompts))
-            rate = requests * outputs / (time.perf_counter() - began)
-    finally:
-        server.terminate()
-        server.wait()
+    prompts = [ids("shared", shared) + ids(number, own) for number in range(requests)]
+    with served(model, "--speculation", "off", *options) as client, ThreadPoolExecutor(at_once) as pool:
+        ask(client, ids("warm", 32), 8)
+        began = time.perf_counter()
+        answers = list(pool.map(lambda prompt: ask(client, prompt, outputs), prompts))
+        rate = requests * outputs / (time.perf_counter() - began)
     seconds = statistics.median(first for first, _ in answers)
     return seconds, rate, sum(found for _, found in answers) / (requests * (shared + own))
 

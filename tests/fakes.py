@@ -321,6 +321,33 @@ def run(engine: Engine, *adds: Add, steps: int = 10_000) -> dict[tuple[str, int]
     return outputs
 
 
+def come_and_go(
+    engine: Engine,
+    traffic: Sequence[tuple[Add, int, int | None]],
+    *,
+    most: int,
+    least: int,
+    between: Callable[[], object] = lambda: None,
+) -> dict[tuple[str, int], list[SequenceOutput]]:
+    """Each request comes before a step, and may leave before one: outputs by (request id, child). Goes on to rest, more
+    than `least` steps and `most` at most; `between` is called after each. Checks conservation after each step."""
+    outputs: dict[tuple[str, int], list[SequenceOutput]] = {}
+    for step in range(most):
+        for add, arrival, leaving in traffic:
+            if step == arrival:
+                engine.add(add)
+            if step == leaving and step >= arrival:
+                engine.abort(add.request_id)
+        if engine.idle and step > least:
+            break
+        for item in engine.step().items:
+            outputs.setdefault((item.request_id, item.child), []).append(item)
+        between()
+        engine.check()
+    assert engine.idle and engine.stats().blocks_used == 0
+    return outputs
+
+
 def tokens(outputs: Sequence[SequenceOutput]) -> list[int]:
     """The token ids of one sequence's outputs."""
     return [sample.token for item in outputs for sample in item.samples]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from octavo.errors import InvalidParameter
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Add
-from tests.fakes import END, limits, logprob_of, make_engine, plans_of, request, run, tokens
+from tests.fakes import END, come_and_go, limits, logprob_of, make_engine, plans_of, request, run, tokens
 
 Answer = tuple[list[int], str]
 
@@ -209,19 +209,8 @@ def test_random_contests_are_decided_as_if_alone(
         else:
             own = {"best_of": attempts} if kind == "best_of" else {}
             adds.append(request(f"r{number}", prompt, **params, **own))
-    outputs: dict[tuple[str, int], list] = {}  # type: ignore[type-arg]
-    for step in range(4000):
-        for number, (*_, arrival, leaving) in enumerate(traffic):
-            if step == arrival:
-                engine.add(adds[number])
-            if step == leaving and step >= arrival:
-                engine.abort(f"r{number}")
-        if engine.idle and step > 30:
-            break
-        for item in engine.step().items:
-            outputs.setdefault((item.request_id, item.child), []).append(item)
-        engine.check()
-    assert engine.idle and engine.stats().blocks_used == 0
+    coming = [(add, arrival, leaving) for add, (*_, arrival, leaving) in zip(adds, traffic, strict=True)]
+    outputs = come_and_go(engine, coming, most=4000, least=30)
     for number, add in enumerate(adds):
         expected = run(make_engine(limits(num_blocks=512, max_model_len=96)), add)
         for child in range(2):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.config import AllocatorName, PolicyName
-from tests.fakes import limits, make_engine, plans_of, request, run, tokens
+from tests.fakes import come_and_go, limits, make_engine, plans_of, request, run, tokens
 
 POLICIES = get_args(PolicyName)
 ALLOCATORS = get_args(AllocatorName)
@@ -160,20 +160,16 @@ def test_random_traffic_is_answered_as_if_alone(
         )
         for number, (size, length, n, _, _, priority, tenant, profile) in enumerate(traffic)
     ]
-    outputs: dict[tuple[str, int], list] = {}  # type: ignore[type-arg]
-    for step in range(6000):
-        for number, (_, _, _, arrival, leaving, *_) in enumerate(traffic):
-            if step == arrival:
-                engine.add(adds[number])
-            if step == leaving and step >= arrival:
-                engine.abort(f"r{number}")
-        if engine.idle and step > 40:
-            break
-        for item in engine.step().items:
-            outputs.setdefault((item.request_id, item.child), []).append(item)
-        engine.clock.advance(step_s)  # type: ignore[attr-defined]
-        engine.check()
-    assert engine.idle and engine.stats().blocks_used == 0
+    coming = [
+        (add, arrival, leaving) for add, (_, _, _, arrival, leaving, *_) in zip(adds, traffic, strict=True)
+    ]
+    outputs = come_and_go(
+        engine,
+        coming,
+        most=6000,
+        least=40,
+        between=lambda: engine.clock.advance(step_s),  # type: ignore[attr-defined]
+    )
     for number, add in enumerate(adds):
         sizes = limits(num_blocks=512, max_step_tokens=512, max_model_len=min(blocks * 16, 192))
         expected = run(make_engine(sizes), add)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from octavo.backends.base import ChoiceRule, Plan
 from octavo.scheduling.inputs import Add
 from octavo.scheduling.outputs import SequenceOutput
-from tests.fakes import END, limits, make_engine, request, run, tokens
+from tests.fakes import END, come_and_go, limits, make_engine, request, run, tokens
 
 Outputs = dict[tuple[str, int], list[SequenceOutput]]
 
@@ -241,19 +241,8 @@ def test_random_traffic_conserves_blocks_and_answers_as_if_alone(
         depth=depth,
         groups=groups,
     )
-    outputs: Outputs = {}
-    for step in range(4000):
-        for number, (_, _, _, arrival, leaving, _) in enumerate(traffic):
-            if step == arrival:
-                engine.add(_request(number, traffic[number]))
-            if step == leaving and step >= arrival:
-                engine.abort(f"r{number}")
-        if engine.idle and step > 40:
-            break
-        for item in engine.step().items:
-            outputs.setdefault((item.request_id, item.child), []).append(item)
-        engine.check()
-    assert engine.idle and engine.stats().blocks_used == 0
+    coming = [(_request(number, one), one[3], one[4]) for number, one in enumerate(traffic)]
+    outputs = come_and_go(engine, coming, most=4000, least=40)
     for number, (_, _, n, _, _, _) in enumerate(traffic):
         expected = run(
             make_engine(limits(num_blocks=512, max_step_tokens=512, max_model_len=blocks * 16)),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from octavo.scheduling.inputs import Add
 from octavo.scheduling.outputs import SequenceOutput
-from tests.fakes import limits, make_engine, plans_of, request, run, tokens
+from tests.fakes import come_and_go, limits, make_engine, plans_of, request, run, tokens
 from tests.speculation.drafting import Drafting, Kind
 
 Told = dict[tuple[str, int], tuple[object, ...]]
@@ -141,7 +141,6 @@ def test_random_traffic_is_answered_as_without(
     for number in range(len(traffic)):
         ample = limits(num_blocks=512, max_step_tokens=512, max_model_len=length)
         expected.update(run(make_engine(ample), asked(number)))
-    budget = max(budget, 4)
     engine = make_engine(
         limits(
             num_blocks=blocks,
@@ -155,15 +154,6 @@ def test_random_traffic_is_answered_as_without(
         allocator=allocator,
         speculator=lambda s: Drafting(s, answers_of(expected), kind, most),
     )
-    outputs: dict[tuple[str, int], list[SequenceOutput]] = {}
-    for step in range(4000):
-        for number, (_, _, _, arrival, _, _) in enumerate(traffic):
-            if step == arrival:
-                engine.add(asked(number))
-        if engine.idle and step > 15:
-            break
-        for item in engine.step().items:
-            outputs.setdefault((item.request_id, item.child), []).append(item)
-        engine.check()
-    assert engine.idle and engine.stats().blocks_used == 0
+    coming = [(asked(number), one[3], None) for number, one in enumerate(traffic)]
+    outputs = come_and_go(engine, coming, most=4000, least=15)
     assert told(outputs) == told(expected)

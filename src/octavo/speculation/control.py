@@ -30,6 +30,7 @@ _DOUBT = 8.0
 _FORGET = 0.998
 """A text that tries nothing forgets in each step: it is asked again some time."""
 _SUREST = 0.98
+"""No chance is taken to be more: a run of right guesses may end."""
 _MARGIN = 1.15
 """What a draft is taken to cost, in what it should: chances and times are estimates, and a wrong one must not lose."""
 _UNKNOWN_COST = 0.25

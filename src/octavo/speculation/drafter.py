@@ -1,4 +1,4 @@
-"""What guesses the next tokens: one small interface, and a table of those there are. Knows no scheduler."""
+"""What guesses the next tokens: one small interface, and the best of several. Knows no scheduler."""
 
 from __future__ import annotations
 
