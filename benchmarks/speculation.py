@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.engine import processor
-from octavo.config import EngineConfig, SpeculationName
+from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
 from octavo.engine.engine import Engine
 from octavo.models.store import StoredModel, open_model
@@ -169,7 +169,7 @@ class Bench:
         }
         self.plain = self.engine("off")
 
-    def engine(self, speculation: SpeculationName, tokens: int | None = None) -> Engine:
+    def engine(self, speculation: str, tokens: int | None = None) -> Engine:
         return build_engine(EngineConfig(speculation=speculation, speculation_tokens=tokens, **self._shared))
 
     def add(self, name: str, question: str, temperature: float = 0.0) -> Add:

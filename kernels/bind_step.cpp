@@ -185,15 +185,30 @@ class Reader {
   const Field logprobs_{"logprobs"};
 };
 
+// The threads of one runtime, or of several.
+struct Threads {
+  explicit Threads(int count) : pool(std::make_shared<Pool>(checked(count))) {}
+  static int checked(int count) {
+    if (count < 1 || count > 1024) fail("threads is %d; it must be 1 to 1024.", count);
+    return count;
+  }
+  std::shared_ptr<Pool> pool;
+  std::atomic<bool> busy{false};
+};
+
 class BoundRuntime {
  public:
-  BoundRuntime(const BoundProgram& program, const StepLimits& limits, const char* kv, int threads, const char* isa)
+  // `beside`: whose threads it uses, instead of some of its own.
+  BoundRuntime(const BoundProgram& program, const StepLimits& limits, const char* kv, int threads, const char* isa,
+               const BoundRuntime* beside)
       : weights_(program.weights),
-        runtime_(std::make_unique<Runtime>(program.program, limits, kv_type_of(kv), threads, select_kernels(isa))),
+        threads_(beside ? beside->threads_ : std::make_shared<Threads>(threads)),
+        runtime_(
+            std::make_unique<Runtime>(program.program, limits, kv_type_of(kv), threads_->pool, select_kernels(isa))),
         reader_(runtime_->groups()) {}
 
   void launch(nb::handle plan) {
-    const Turn turn(busy_);
+    const Turn turn(threads_->busy);
     Runtime& runtime = open();
     const StepPlan& flat = reader_.read(plan);
     nb::gil_scoped_release released;
@@ -202,7 +217,7 @@ class BoundRuntime {
 
   // One (token, logprob | None, top) per sample.
   nb::list sample(std::optional<nb::list> masks) {
-    const Turn turn(busy_);
+    const Turn turn(threads_->busy);
     Runtime& runtime = open();
     std::vector<Mask> kept;
     std::vector<const int32_t*> words;
@@ -237,13 +252,13 @@ class BoundRuntime {
   }
 
   nb::bytes read_block(int32_t group, int32_t block) {
-    const Turn turn(busy_);
+    const Turn turn(threads_->busy);
     const Runtime::BlockBytes from = open().block(group, block);
     return nb::bytes(from.data, from.bytes);
   }
 
   void write_block(int32_t group, int32_t block, const nb::bytes& data) {
-    const Turn turn(busy_);
+    const Turn turn(threads_->busy);
     const Runtime::BlockBytes to = open().block(group, block);
     if (data.size() != to.bytes) fail("There are %zu bytes for a block of %zu.", data.size(), to.bytes);
     std::memcpy(to.data, data.c_str(), to.bytes);
@@ -271,7 +286,7 @@ class BoundRuntime {
   }
 
   void close() {
-    const Turn turn(busy_);
+    const Turn turn(threads_->busy);
     runtime_.reset();
   }
 
@@ -285,7 +300,7 @@ class BoundRuntime {
   class Turn {
    public:
     explicit Turn(std::atomic<bool>& busy) : busy_(busy) {
-      if (busy_.exchange(true)) throw std::runtime_error("The runtime is busy with a call of another thread.");
+      if (busy_.exchange(true)) throw std::runtime_error("The threads are busy with a call of another thread.");
     }
     ~Turn() { busy_.store(false); }
 
@@ -294,9 +309,9 @@ class BoundRuntime {
   };
 
   Weights weights_;
+  std::shared_ptr<Threads> threads_;
   std::unique_ptr<Runtime> runtime_;
   Reader reader_;
-  std::atomic<bool> busy_{false};
 };
 
 }  // namespace
@@ -367,12 +382,13 @@ void bind_step(nb::module_& module) {
       .def(
           "__init__",
           [](BoundRuntime* self, const BoundProgram& program, int32_t num_blocks, int32_t max_slots,
-             int32_t max_step_tokens, int32_t max_model_len, const char* kv, int threads, const char* isa) {
+             int32_t max_step_tokens, int32_t max_model_len, const char* kv, int threads, const char* isa,
+             const BoundRuntime* beside) {
             new (self) BoundRuntime(program, StepLimits{num_blocks, max_slots, max_step_tokens, max_model_len}, kv,
-                                    threads, isa);
+                                    threads, isa, beside);
           },
           "program"_a, nb::kw_only(), "num_blocks"_a, "max_slots"_a, "max_step_tokens"_a, "max_model_len"_a, "kv"_a,
-          "threads"_a, "isa"_a = "")
+          "threads"_a, "isa"_a = "", "beside"_a = nb::none())
       .def("launch", &BoundRuntime::launch, "plan"_a)
       .def("sample", &BoundRuntime::sample, "masks"_a = nb::none(),
            "One (token, logprob or None, top) per sample of the plan launched last; token -1 where logits are NaN.")

@@ -53,7 +53,9 @@ class Mapping {
 class Runtime {
  public:
   // Everything that a step needs is allocated here. Raises std::invalid_argument, or std::bad_alloc.
-  Runtime(const Program& program, const StepLimits& limits, KvType kv_type, int threads, const Kernels& kernels);
+  // The pool may be that of other runtimes too, as long as one of them works at a time.
+  Runtime(const Program& program, const StepLimits& limits, KvType kv_type, std::shared_ptr<Pool> pool,
+          const Kernels& kernels);
 
   // Runs the layers. Raises std::invalid_argument for a plan that breaks its contract; the slots that it names
   // then hold something undefined, and everything stays safe.
@@ -219,7 +221,8 @@ class Runtime {
   const Op final_norm_, head_;
   std::vector<uint8_t> barrier_before_;  // per operation of the body, when strips are divided
   bool quantized_[kBuffers];
-  Pool pool_;
+  const std::shared_ptr<Pool> shared_pool_;
+  Pool& pool_;
 
   std::vector<std::unique_ptr<Mapping>> kv_memory_;
   std::unique_ptr<Mapping> memory_;

@@ -15,11 +15,6 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
-int checked(int threads) {
-  require("threads", threads, 1, 1024);
-  return threads;
-}
-
 // Room for the parts of all sequences at their longest, but no more than kPartialBytes, where some stay whole; and in
 // any case for those of a few, which alone could not keep the workers busy.
 int64_t partials(const Sizes& sizes, const StepLimits& limits, int threads) {
@@ -95,20 +90,22 @@ Runtime::Area Runtime::Area::from(int64_t row) const {
   return a;
 }
 
-Runtime::Runtime(const Program& program, const StepLimits& limits, KvType kv_type, int threads, const Kernels& kernels)
+Runtime::Runtime(const Program& program, const StepLimits& limits, KvType kv_type, std::shared_ptr<Pool> pool,
+                 const Kernels& kernels)
     : kernels_(kernels),
       sizes_(program.sizes()),
       limits_(checked(limits)),
-      threads_(checked(threads)),
+      threads_(pool->threads()),
       group_size_(sizes_.heads / sizes_.kv_heads),
       max_blocks_(ceil_div(limits.max_model_len, kBlockTokens)),
       part_tokens_(std::max(1, kAttentionRows / group_size_)),
-      max_partials_(partials(sizes_, limits, threads)),
+      max_partials_(partials(sizes_, limits, threads_)),
       rope_(program.rope_table()),
       body_((program.finish(), program.body())),
       final_norm_(program.final_norm()),
       head_(program.head()),
-      pool_(threads) {
+      shared_pool_(std::move(pool)),
+      pool_(*shared_pool_) {
   for (int b = 0; b < kBuffers; ++b) quantized_[b] = program.quantized(static_cast<Buffer>(b));
 
   // A barrier stands before an operation that reads what others wrote since the last one, or writes what they may
@@ -151,7 +148,7 @@ Runtime::Runtime(const Program& program, const StepLimits& limits, KvType kv_typ
     caches_.push_back(cache);
   }
 
-  workers_.resize(static_cast<size_t>(threads));
+  workers_.resize(static_cast<size_t>(threads_));
   Arena count(nullptr);
   allocate(count);
   memory_ = std::make_unique<Mapping>(count.used());

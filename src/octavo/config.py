@@ -14,7 +14,6 @@ KvDtype = Literal["bf16", "fp32", "int8"]
 
 PolicyName = Literal["static", "continuous", "prefill-first", "stall-free"]
 AllocatorName = Literal["paged", "reserved-max", "reserved-pow2", "reserved-oracle"]
-SpeculationName = Literal["off", "ngram", "suffix", "auto"]
 ProfileName = Literal["chat", "autocomplete", "voice", "rag", "batch"]
 
 
@@ -56,10 +55,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retrieval, or `batch`, which takes only what the others leave."""
     priority_aging_s: float = 60.0
     """A request that has waited so long counts as one priority earlier; 0 for never."""
-    speculation: SpeculationName = "auto"
+    speculation: str = "auto"
     """Who guesses the next tokens, several of which a step can verify at once: what came after the same words before in
-    the same text (`ngram`), or in earlier answers (`suffix`), the longer match of both (`auto`), or nobody (`off`).
-    Answers are the same."""
+    the same text (`ngram`), or in earlier answers (`suffix`), the better of both (`auto`), a smaller model with the
+    same tokenizer (`draft:MODEL`), or nobody (`off`). Answers are the same."""
     speculation_tokens: int | None = None
     """Guess so many tokens in every step, whatever that costs; by default as many as pay, or none."""
     prefix_cache: bool = True

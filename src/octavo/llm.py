@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ from octavo.models.cache import Progress
 from octavo.models.store import open_model
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
+from octavo.speculation.registry import with_draft_folder
 from octavo.text.chat import ChatTemplate
 from octavo.text.conversation import encode_conversation
 from octavo.text.stream import TextStream
@@ -104,6 +106,9 @@ class LLM:
     ) -> None:
         packed = settings.get("backend", "native") == "native"
         _check_settings(settings)
+        if "speculation" in settings:
+            opened = partial(open_model, progress=progress, packed=packed)
+            settings["speculation"], _ = with_draft_folder(settings["speculation"], opened)
         stored = open_model(model, progress=progress, packed=packed)
         config = msgspec.convert({"model_dir": str(stored.dir.absolute()), **settings}, EngineConfig)
         self.tokenizer = stored.tokenizer()

@@ -136,6 +136,7 @@ def test_cached_tokens_count_once_for_each_prompt() -> None:
         "completion_tokens": 3,
         "total_tokens": 7,
         "prompt_tokens_details": {"cached_tokens": 3},
+        "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
     }
 
 

@@ -29,7 +29,7 @@ class Drafting:
             ids,
         )
         self._random = random.Random(most)
-        self.verified: list[Verified] = []
+        self.seen: list[Verified] = []
         self.accepted_at: list[int] = []
 
     def propose(self) -> tuple[Draft, ...]:
@@ -45,8 +45,11 @@ class Drafting:
             drafts.append(Draft(*name, tuple(self._guess(kind, token) for token in known)))
         return tuple(drafts)
 
-    def learn(self, verified: Sequence[Verified]) -> None:
-        self.verified.extend(verified)
+    def close(self) -> None:
+        pass
+
+    def verified(self, drafts: Sequence[Verified]) -> None:
+        self.seen.extend(drafts)
 
     def _guess(self, kind: Kind, token: int) -> int:
         wrong = kind == "wrong" or (kind == "random" and self._random.random() < 0.3)

@@ -37,8 +37,11 @@ class Second:
         begun = [one for one in self._scheduler.running if len(one.tokens) - one.prompt_tokens == 1]
         return tuple(Draft(one.request.id, one.child, (self._by_first[one.tokens[-1]],)) for one in begun)
 
-    def learn(self, verified: Sequence[Verified]) -> None:
-        self.accepted += sum(one.accepted for one in verified)
+    def verified(self, drafts: Sequence[Verified]) -> None:
+        self.accepted += sum(one.accepted for one in drafts)
+
+    def close(self) -> None:
+        pass
 
 
 def next_tokens(engine: Engine, beginning: tuple[int, ...]) -> dict[int, float]:

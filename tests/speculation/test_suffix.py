@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from octavo.speculation.drafter import Guess, Longest, Text
+from octavo.speculation.drafter import Several, Text
 from octavo.speculation.ngram import NgramDrafter
 from octavo.speculation.suffix import SuffixDrafter
 
@@ -16,12 +16,12 @@ def text(tokens: list[int], prompt_tokens: int = 0, scope: str = "") -> Text:
 def test_an_earlier_answer_of_the_same_scope_is_found() -> None:
     drafter = SuffixDrafter()
     drafter.ended(text([50, 51, 52, 1, 2, 3, 4, 5, 6], 3, "a"))
-    [mine, other, short] = drafter.draft(
+    [[mine], other, short] = drafter.draft(
         [text([9, 1, 2, 3], 1, "a"), text([9, 1, 2, 3], 1, "b"), text([2, 3], 1, "a")], 2
     )
     assert mine.tokens == (4, 5) and mine.same == 3
-    assert other == short == Guess()
-    [first] = drafter.draft([text([7, 50, 51, 52], 4, "a")], 8)  # from the prompt's last tokens
+    assert other == short == []
+    [[first]] = drafter.draft([text([7, 50, 51, 52], 4, "a")], 8)  # from the prompt's last tokens
     assert first.tokens == (1, 2, 3, 4, 5, 6)
 
 
@@ -29,8 +29,9 @@ def test_the_longest_match_wins_and_of_equal_ones_the_newest() -> None:
     drafter = SuffixDrafter()
     drafter.ended(text([8, 1, 2, 3, 40]))
     drafter.ended(text([9, 1, 2, 3, 41]))
-    assert drafter.draft([text([5, 1, 2, 3])], 1)[0].tokens == (41,)
-    [longer] = drafter.draft([text([8, 1, 2, 3])], 1)
+    [[newest]] = drafter.draft([text([5, 1, 2, 3])], 1)
+    assert newest.tokens == (41,) and newest.doubts == (1 / 3,)
+    [[longer]] = drafter.draft([text([8, 1, 2, 3])], 1)
     assert longer.tokens == (40,) and longer.same == 4
 
 
@@ -51,16 +52,18 @@ def test_scopes_are_limited() -> None:
     for number in range(100):
         drafter.ended(text([1, 2, 3, 4], 0, str(number)))
     assert len(drafter._scopes) == 64
-    assert not drafter.draft([text([1, 2, 3], 0, "0")], 1)[0].tokens
-    assert drafter.draft([text([1, 2, 3], 0, "99")], 1)[0].tokens == (4,)
+    assert drafter.draft([text([1, 2, 3], 0, "0")], 1) == [[]]
+    [[kept]] = drafter.draft([text([1, 2, 3], 0, "99")], 1)
+    assert kept.tokens == (4,)
 
 
-def test_the_longest_of_several_drafters() -> None:
-    both = Longest(NgramDrafter(), SuffixDrafter())
+def test_several_drafters_keep_their_sources_apart() -> None:
+    both = Several(NgramDrafter(), SuffixDrafter())
     both.ended(text([7, 8, 1, 2, 3, 30]))
-    assert len(both.priors) == 2
-    [own, past] = both.draft([text([5, 1, 2, 3, 20, 5, 1, 2, 3]), text([8, 1, 2, 3, 20, 8, 1])], 1)
-    assert own.tokens == (20,) and own.source == 0
-    assert past.tokens == (2,) and past.source == 0  # only its own text has two tokens of it
-    [past] = both.draft([text([2, 3, 20, 7, 8, 1, 2, 3])], 1)
-    assert past.tokens == (30,) and past.source == 1
+    assert len(both.priors) == 3 and both.name == "ngram+suffix"
+    [own, past, nothing] = both.draft(
+        [text([5, 1, 2, 3, 20, 5, 1, 2, 3]), text([2, 3, 20, 7, 8, 1, 2, 3]), text([40, 41])], 1
+    )
+    assert [(guess.tokens, guess.source, guess.same) for guess in own] == [((20,), 0, 4), ((30,), 2, 3)]
+    assert [(guess.tokens, guess.source, guess.same) for guess in past] == [((20,), 0, 2), ((30,), 2, 5)]
+    assert nothing == []

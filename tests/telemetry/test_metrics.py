@@ -80,6 +80,7 @@ def test_vllms_names_and_ours() -> None:
         "vllm:spec_decode_num_drafts_total",
         "vllm:spec_decode_num_draft_tokens_total",
         "vllm:spec_decode_num_accepted_tokens_total",
+        "octavo_spec_decode_saved_steps_total",
         "octavo_cache_disk_bytes",
         "octavo_cache_disk_hit_tokens_total",
         "octavo_engine_restarts_total",

@@ -35,6 +35,7 @@ class NativeBackend:
     `threads`: workers, the caller's thread among them; None takes the processors this process may use.
     `isa`: a name of OCTAVO_ISA (docs/knobs.md) lowers the choice of instructions (all give the same bits); "" does not.
     `copy_weights`: into huge pages of this process's own, instead of mapping their file.
+    `beside`: a backend whose threads this one uses too, instead of `threads` of its own; they compute in turns.
     Where the model's arithmetic fails (NaN logits), that row's answer is TokenSample(-1), and no other's changes.
 
     Raises ModelError for a program that the kernels cannot run, SettingsError for limits that they cannot keep or
@@ -53,6 +54,7 @@ class NativeBackend:
         threads: int | None = None,
         isa: str = "",
         copy_weights: bool = False,
+        beside: NativeBackend | None = None,
     ) -> None:
         kernels = load_kernels()
         if limits.block_size != BLOCK_SIZE:
@@ -76,7 +78,7 @@ class NativeBackend:
                 f"The model '{self.spec.name}' cannot run on the native backend: {error}"
             ) from error
         try:
-            self._runtime = kernels.Runtime(
+            self._runtime: Any = kernels.Runtime(
                 program,
                 num_blocks=limits.num_blocks,
                 max_slots=limits.max_slots,
@@ -85,6 +87,7 @@ class NativeBackend:
                 kv=kv_dtype,
                 threads=threads,
                 isa=isa,
+                beside=beside._runtime if beside else None,
             )
         except ValueError as error:
             raise SettingsError(f"The native backend cannot keep these limits: {error}") from error

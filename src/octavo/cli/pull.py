@@ -13,7 +13,7 @@ from octavo.cli.progress import ByteProgress
 if TYPE_CHECKING:
     from octavo.models.store import StoredModel
 
-__all__ = ["MODEL_HELP", "fetch", "kernels_built", "pull", "with_backend"]
+__all__ = ["MODEL_HELP", "fetch", "kernels_built", "pull", "with_backend", "with_draft"]
 
 MODEL_HELP = "smollm2, the path of a GGUF file, or hf:owner/name/file.gguf."
 
@@ -41,6 +41,16 @@ def fetch(model: str) -> StoredModel:
 
     with ByteProgress() as progress:
         return open_model(model, progress=progress, packed=kernels_built())
+
+
+def with_draft(settings: dict[str, Any]) -> tuple[dict[str, Any], StoredModel | None]:
+    """`settings` with the folder of the draft model that they name, and that model. Raises Model-, SettingsError."""
+    if "speculation" not in settings:
+        return settings, None
+    from octavo.speculation.registry import with_draft_folder
+
+    speculation, draft = with_draft_folder(settings["speculation"], fetch)
+    return {**settings, "speculation": speculation}, draft
 
 
 def pull(model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "smollm2") -> None:

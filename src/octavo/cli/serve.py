@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from octavo.cli.options import engine_options, parse_port
-from octavo.cli.pull import MODEL_HELP, fetch, with_backend
+from octavo.cli.pull import MODEL_HELP, fetch, with_backend, with_draft
 from octavo.config import ProfileName
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def serve(
         if name in settings:
             settings[name] = str(Path(settings[name]).absolute())
     name = served_model_name or model
-    stored = fetch(model)  # kept until the end: an engine that is restarted needs the folder again
+    settings, _draft = with_draft(settings)
+    stored = fetch(model)  # both kept until the end: an engine that is restarted needs the folders again
     run(
         EngineConfig(model_dir=str(stored.dir), **settings),
         model_name=name,

@@ -17,11 +17,14 @@ from octavo.engine.messages import EngineInfo
 from octavo.engine.steplog import StepLog
 from octavo.errors import SettingsError
 from octavo.memory.sizing import available_memory_bytes, block_bytes, copies_weights, limits_for
+from octavo.models.spec import ModelSpec
 from octavo.models.store import StoredModel
 from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.profiles import PROFILES, Targets
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
-from octavo.speculation.registry import DRAFTERS
+from octavo.speculation.draft_model import ModelDrafter
+from octavo.speculation.prediction import PredictionDrafter
+from octavo.speculation.registry import DRAFTERS, draft_model_of
 from octavo.speculation.speculator import MOST_TOKENS, Speculator
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import WallClock
@@ -29,14 +32,20 @@ from octavo.timing.step_time import TimedLoad
 
 __all__ = ["build_engine"]
 
+_PADDING = 256
+"""Tokens by which the vocabularies of a model and its draft model may differ in length: unused ones at the end."""
+
 
 def build_engine(config: EngineConfig) -> Engine:
     """Load the model and make an engine. Raises ModelError or SettingsError, one sentence each."""
-    model = StoredModel.load(Path(config.model_dir))
+    model, draft = StoredModel.load(Path(config.model_dir)), _draft_model(config)
     spec = model.spec
-    weights_bytes = sum(tensor.nbytes for tensor in model.tensors.values())
+    weights_bytes = _weights_bytes(model)
+    draft_bytes = _weights_bytes(draft) if draft else 0
     available = available_memory_bytes()  # before the weights: mapped or copied, they take the same
-    limits = limits_for(spec, config, max(available - weights_bytes, 0))
+    limits = limits_for(
+        spec, config, max(available - weights_bytes - draft_bytes, 0), draft=draft.spec if draft else None
+    )
     if config.depth not in (0, 1) or (config.depth and config.backend == "native"):
         raise SettingsError(f"depth is {config.depth}; it is 0 on native, and 0 or 1 on reference.")
     whole_prompts = not POLICIES[config.policy].chunked
@@ -44,9 +53,17 @@ def build_engine(config: EngineConfig) -> Engine:
         longest = max(limits.max_step_tokens, limits.max_model_len)
         limits = msgspec.structs.replace(limits, max_step_tokens=longest)
     targets = targets_of(config)
-    backend = _backend(model, limits, config, copies_weights(config, weights_bytes, available))
     vocabulary = model.vocabulary()
+    if draft:
+        _check_draft(spec, vocabulary, draft)
+    copied = copies_weights(config, weights_bytes + draft_bytes, available)
+    backend = _backend(model, limits, config, copied)
     clock = WallClock()
+    drafter = None
+    if draft:
+        longest = min(limits.max_model_len, draft.spec.context_tokens)
+        own = msgspec.structs.replace(limits, max_model_len=longest)
+        drafter = ModelDrafter(_backend(draft, own, config, copied, beside=backend), vocabulary.size, clock)
     measured: tuple[TimedLoad, ...] = ()
     if targets.between_s(None, in_first_sentence=True) is not None:
         measured = measure(backend, len(spec.kv_groups), clock)
@@ -94,16 +111,45 @@ def build_engine(config: EngineConfig) -> Engine:
         depth=config.depth,
         log=log,
         carrier=carrier,
-        speculator=_speculator(config, scheduler),
+        speculator=_speculator(config, scheduler, drafter),
     )
 
 
-def _speculator(config: EngineConfig, scheduler: Scheduler) -> Speculator | None:
+def _weights_bytes(model: StoredModel) -> int:
+    return sum(tensor.nbytes for tensor in model.tensors.values())
+
+
+def _draft_model(config: EngineConfig) -> StoredModel | None:
+    """The model that guesses, where `speculation` names one (by its folder)."""
+    name = draft_model_of(config.speculation)
+    return None if name is None else StoredModel.load(Path(name))
+
+
+def _check_draft(spec: ModelSpec, vocabulary: Vocabulary, draft: StoredModel) -> None:
+    """Raise SettingsError where the draft model's ids mean something else. Rows of padding may be there or not."""
+    own = draft.vocabulary()
+    common = min(vocabulary.size, own.size)
+    differ = [token for token in range(common) if vocabulary.pieces[token] != own.pieces[token]]
+    if differ or abs(vocabulary.size - own.size) > _PADDING:
+        what = (
+            f"its token {differ[0]} is {own.pieces[differ[0]]!r} instead of {vocabulary.pieces[differ[0]]!r}"
+            if differ
+            else f"it has {own.size} tokens instead of {vocabulary.size}"
+        )
+        raise SettingsError(
+            f"The draft model '{draft.spec.name}' has another tokenizer than '{spec.name}' ({what}); "
+            "take one of the same family."
+        )
+
+
+def _speculator(config: EngineConfig, scheduler: Scheduler, model: ModelDrafter | None) -> Speculator | None:
     tokens = config.speculation_tokens
     if tokens is not None and not 1 <= tokens <= MOST_TOKENS:
         raise SettingsError(f"speculation_tokens is {tokens}; it must be 1 to {MOST_TOKENS}.")
     if config.speculation == "off":
         return None
+    if model is not None:
+        return Speculator(PredictionDrafter(), scheduler, model=model, fixed=tokens)
     return Speculator(DRAFTERS[config.speculation](), scheduler, fixed=tokens)
 
 
@@ -129,7 +175,15 @@ def targets_of(config: EngineConfig) -> Targets:
     )
 
 
-def _backend(model: StoredModel, limits: Limits, config: EngineConfig, copy_weights: bool) -> Backend:
+def _backend(
+    model: StoredModel,
+    limits: Limits,
+    config: EngineConfig,
+    copy_weights: bool,
+    *,
+    beside: Backend | None = None,
+) -> Backend:
+    """`beside`: a backend of the same kind, which computes at other times: both use its threads."""
     # Imported here: each brings its own heavy parts.
     if config.backend == "reference":
         from octavo.backends.reference import ReferenceBackend
@@ -137,6 +191,12 @@ def _backend(model: StoredModel, limits: Limits, config: EngineConfig, copy_weig
         return ReferenceBackend(model, limits, kv_dtype=config.kv_dtype, depth=config.depth)
     from octavo.backends.native import NativeBackend
 
+    assert beside is None or isinstance(beside, NativeBackend)
     return NativeBackend(
-        model, limits, kv_dtype=config.kv_dtype, threads=config.threads, copy_weights=copy_weights
+        model,
+        limits,
+        kv_dtype=config.kv_dtype,
+        threads=config.threads,
+        copy_weights=copy_weights,
+        beside=beside,
     )

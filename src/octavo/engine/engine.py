@@ -11,7 +11,7 @@ from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats
 from octavo.engine.steplog import StepLog
 from octavo.engine.watchdog import Watchdog
 from octavo.memory.accounting import Report
-from octavo.scheduling.inputs import Inputs
+from octavo.scheduling.inputs import Draft, Inputs
 from octavo.scheduling.scheduler import Scheduler
 from octavo.speculation.speculator import Speculator
 from octavo.timing.clock import Clock, WallClock
@@ -80,8 +80,12 @@ class Engine:
         self._stepping = True
         started_s = self.clock.now_s()
         news = self._carrier.news() if self._carrier else None
-        drafts = self._speculator.propose() if self._speculator else ()
-        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s, news, drafts)
+        drafts: tuple[Draft, ...] = ()
+        drafting_s = 0.0
+        if self._speculator:
+            drafts = self._speculator.propose()
+            drafting_s = self.clock.now_s() - started_s
+        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s, news, drafts, drafting_s)
         self._inbox.clear()
         plan = self._scheduler.schedule(inputs)
         if self._log:
@@ -105,7 +109,7 @@ class Engine:
                 self._log.committed(oldest.step, samples)
             self._scheduler.commit(oldest, samples)
             if self._speculator:
-                self._speculator.learn(self._scheduler.verifier.take_verified())
+                self._speculator.verified(self._scheduler.verifier.take_verified())
         if self._watchdog is not None:
             self._watchdog.done()
         self._duration_s = self.clock.now_s() - started_s
@@ -164,6 +168,7 @@ class Engine:
             draft_tokens=counters.draft_tokens,
             accepted_tokens=counters.accepted_tokens,
             accepted_at=tuple(self._speculator.accepted_at) if self._speculator else (),
+            saved_steps=counters.saved_steps,
         )
 
     def check(self) -> None:
@@ -179,6 +184,8 @@ class Engine:
             swap = self._scheduler.swap
             self._carrier.close([] if self._stepping or swap is None else swap.unsaved())
             self._carrier = None
+        if self._speculator:
+            self._speculator.close()
         self.backend.close()
         if self._log:
             self._log.close()

@@ -93,6 +93,8 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     """Steps of sequences with guessed tokens; those tokens; and those of them that were right."""
     accepted_at: tuple[int, ...] = ()
     """The same by place in the guess, from its first token on."""
+    saved_steps: int = 0
+    """That no sequence needed, since what was guessed for each that decoded was right."""
 
 
 class Outputs(msgspec.Struct, frozen=True, tag="outputs", array_like=True):

@@ -109,8 +109,15 @@ def copies_weights(
     return "[never]" not in modes and weights_bytes * _COPY_SHARE <= available_bytes
 
 
-def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | None = None) -> Limits:
-    """Every size a backend allocates for; `available_bytes` is what the weights leave free.
+def limits_for(
+    spec: ModelSpec,
+    config: EngineConfig,
+    available_bytes: int | None = None,
+    *,
+    draft: ModelSpec | None = None,
+) -> Limits:
+    """Every size a backend allocates for; `available_bytes` is what the weights leave free. `draft`: a model that
+    guesses for this one, and keeps as many blocks of its own.
 
     Raises SettingsError, with the numbers, for what cannot work.
     """
@@ -135,7 +142,7 @@ def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | Non
         raise SettingsError(
             f"memory_utilization is {config.memory_utilization}; it is a share, above 0 and at most 1."
         )
-    asked, blocks = _asked_blocks(spec, config, available_bytes)
+    asked, blocks = _asked_blocks(spec, config, available_bytes, draft)
     holds = blocks * size
     length = config.max_model_len
     if length is None:
@@ -158,7 +165,7 @@ def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | Non
             config.max_running,
             length,
             usable,
-            _shown(usable * _all_groups_bytes(spec, config)),
+            _shown(usable * _all_groups_bytes(spec, config, draft)),
         )
     return Limits(
         num_blocks=min(blocks, usable),
@@ -170,10 +177,10 @@ def limits_for(spec: ModelSpec, config: EngineConfig, available_bytes: int | Non
 
 
 def _asked_blocks(
-    spec: ModelSpec, config: EngineConfig, available_bytes: int | None
+    spec: ModelSpec, config: EngineConfig, available_bytes: int | None, draft: ModelSpec | None
 ) -> tuple[str | None, int]:
     """The blocks that the settings ask for, and the words for what asked (None: a default did)."""
-    each = _all_groups_bytes(spec, config)
+    each = _all_groups_bytes(spec, config, draft)
     free = available_memory_bytes() if available_bytes is None else available_bytes
     asked = None
     if config.num_blocks is not None:
@@ -183,7 +190,7 @@ def _asked_blocks(
     elif config.kv_memory_bytes is not None:
         asked, memory = f"kv_memory is {_shown(config.kv_memory_bytes)}", config.kv_memory_bytes
     elif config.memory_utilization is not None:
-        workspace = workspace_bytes(spec, config)
+        workspace = workspace_bytes(spec, config) + (workspace_bytes(draft, config) if draft else 0)
         beside = free - workspace
         if beside <= 0:
             raise SettingsError(
@@ -225,9 +232,10 @@ def workspace_bytes(spec: ModelSpec, config: EngineConfig) -> int:
     )
 
 
-def _all_groups_bytes(spec: ModelSpec, config: EngineConfig) -> int:
-    """Bytes of one block in every KV group."""
-    return block_bytes(spec, config.block_size, config.kv_dtype) * len(spec.kv_groups)
+def _all_groups_bytes(spec: ModelSpec, config: EngineConfig, draft: ModelSpec | None = None) -> int:
+    """Bytes of one block in every KV group, of the draft model too."""
+    own = block_bytes(spec, config.block_size, config.kv_dtype) * len(spec.kv_groups)
+    return own + (_all_groups_bytes(draft, config) if draft else 0)
 
 
 def _shown(size_bytes: int) -> str:

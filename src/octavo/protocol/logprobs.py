@@ -31,18 +31,30 @@ class TextOffsets:
         """The offset of the next token, whose bytes in the text are `shown` (b"" for a hidden control token)."""
         offset = self._characters
         if shown and (begun := self._decoder.getstate()[0]):
-            try:
-                codecs.getincrementaldecoder("utf-8")().decode(begun + shown[:1])
-            except (
-                UnicodeDecodeError
-            ):  # the character that was begun is broken off: it is a U+FFFD of its own
-                offset += 1
+            offset += _broken_off(begun, shown[:1])
         text = self._decoder.decode(shown)
         if self._drop and text:
             self._drop = False
             text = text.removeprefix(" ")
         self._characters += len(text)
         return offset
+
+
+def _broken_off(begun: bytes, byte: bytes) -> int:
+    """How many characters (U+FFFD each) the bytes of one that was begun have become, when `byte` does not go on with it.
+
+    The decoder itself keeps some such bytes back, those of surrogates.
+    """
+    data, count = begun + byte, 0
+    while len(data) > 1:
+        try:
+            data.decode()
+            break
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                break
+            data, count = data[error.end :], count + 1
+    return count
 
 
 def chat_logprobs(samples: Sequence[TokenSample], vocabulary: Vocabulary) -> dict[str, Any]:

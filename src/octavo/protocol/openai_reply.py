@@ -22,6 +22,9 @@ class Usage(msgspec.Struct):
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    """Tokens that were guessed (from a prediction or otherwise) and were right, and those that were not."""
 
     def json(self) -> dict[str, Any]:
         return {
@@ -29,6 +32,10 @@ class Usage(msgspec.Struct):
             "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
             "prompt_tokens_details": {"cached_tokens": self.cached},
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": self.accepted,
+                "rejected_prediction_tokens": self.rejected,
+            },
         }
 
 

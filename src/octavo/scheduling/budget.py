@@ -5,6 +5,7 @@ from __future__ import annotations
 from octavo.scheduling.order import Order
 from octavo.scheduling.policies import Policy
 from octavo.scheduling.sequence import Sequence
+from octavo.scheduling.settings import SchedulerConfig
 from octavo.timing.step_time import StepLoad, StepTime
 
 __all__ = ["StepBudget"]
@@ -18,11 +19,21 @@ _UNKNOWN_CHUNK = 64
 class StepBudget:
     """What is left of one step while it is being filled."""
 
-    def __init__(self, tokens: int, most: int, policy: Policy, step_time: StepTime, order: Order) -> None:
-        """`tokens`: that a step should have at most; `most`: that it can have, for a whole prompt that is longer."""
-        self.left = tokens
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        policy: Policy,
+        step_time: StepTime,
+        order: Order,
+        *,
+        spent_s: float = 0.0,
+    ) -> None:
+        """`spent_s`: how much of the step's time is over."""
+        self.left = config.step_tokens
         """Tokens; less than none after a whole prompt that was longer."""
-        self._most = most
+        self._most = config.limits.max_step_tokens
+        """For a whole prompt that is longer than a step should be."""
+        self._spent_s = spent_s
         self._policy = policy
         self._step_time = step_time
         self._order = order
@@ -75,7 +86,8 @@ class StepBudget:
 
     def _target_s(self, sequence: Sequence) -> float | None:
         own = self._class_of(sequence)
-        return min((seconds for other, seconds in self._targets.items() if other <= own), default=None)
+        least = min((seconds for other, seconds in self._targets.items() if other <= own), default=None)
+        return None if least is None else least - self._spent_s
 
     def _class_of(self, sequence: Sequence) -> tuple[bool, int]:
         return (False, 0) if self._order.plain else self._order.priority(sequence.request)

@@ -65,6 +65,8 @@ def output_of(
         prompt_samples=() if failed else take_prompt_samples(request),
         cached_tokens=sequence.cached_tokens,
         error=end.error if end else None,
+        accepted_tokens=sequence.accepted if end else 0,
+        rejected_tokens=sequence.tried - sequence.accepted if end else 0,
     )
 
 

@@ -11,7 +11,7 @@ __all__ = ["ORDINARY", "Abort", "Add", "DiskNews", "Draft", "Inputs", "Service"]
 
 
 class Service(msgspec.Struct, frozen=True, array_like=True):
-    """For whom a request is, and how soon; nothing of it changes the answer."""
+    """For whom a request is, and how soon, and what its client knows of it; nothing of this changes the answer."""
 
     priority: int = 0
     """A lower number runs earlier."""
@@ -21,6 +21,8 @@ class Service(msgspec.Struct, frozen=True, array_like=True):
     """Of a tenant: its users divide its share, and add none."""
     profile: ProfileName | None = None
     """The targets it is to meet; None: the server's own."""
+    prediction: tuple[int, ...] = ()
+    """What the answer will most likely be: a guess, which is verified."""
 
 
 ORDINARY = Service()
@@ -84,3 +86,5 @@ class Inputs(msgspec.Struct, frozen=True, array_like=True):
     disk: DiskNews | None = None
     drafts: tuple[Draft, ...] = ()
     """For sequences whose newest token is known; they are for this step only."""
+    drafting_s: float = 0.0
+    """How much of this step was over by then: the time that these took, seconds."""

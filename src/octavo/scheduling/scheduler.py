@@ -65,7 +65,8 @@ class Scheduler:
         self._writer = Writer(limits.block_size, self._fork)
         self._flights: dict[int, Flight] = {}
         self._timed = StepLoad()
-        """Of the step whose duration comes with the next inputs."""
+        self._drafting_s = 0.0
+        """Of the step whose duration comes with the next inputs, and how long its drafts took."""
         self._numbers = count()
         self._outbox: list[SequenceOutput] = []
         self._sorted = True
@@ -84,6 +85,7 @@ class Scheduler:
         """Take the messages in and decide one step. The plan has no rows when there is nothing to compute."""
         self.order.now_s = inputs.now_s
         self.lasted(inputs.last_duration_s)
+        self._drafting_s = inputs.drafting_s
         if self.swap is not None:
             self.swap.take_in(inputs.disk, inputs.now_s)
         for message in inputs.messages:
@@ -162,7 +164,7 @@ class Scheduler:
     def lasted(self, seconds: float) -> None:
         """The step before took so long."""
         if self._timed.tokens:
-            self.step_time.observe(self._timed, seconds)
+            self.step_time.observe(self._timed, seconds - self._drafting_s)
             self._reporter.lasted(seconds)
 
     @property
@@ -249,8 +251,7 @@ class Scheduler:
 
     def _decide(self) -> tuple[dict[Sequence, Advance], StepBudget]:
         advances: dict[Sequence, Advance] = {}
-        most = self.limits.max_step_tokens
-        budget = StepBudget(self.config.step_tokens, most, self.policy, self.step_time, self.order)
+        budget = StepBudget(self.config, self.policy, self.step_time, self.order, spent_s=self._drafting_s)
         if not (self.order.plain and self._sorted):
             self.running.sort(key=self.order.rank)
             self._sorted = self.order.plain

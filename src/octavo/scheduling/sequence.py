@@ -120,6 +120,8 @@ class Sequence:
         """Tokens that the backend knows of; 0 before the slot is opened."""
         self.drafted = 0
         """Guessed tokens that plans in flight compute for it; they count nowhere until they are verified."""
+        self.tried = self.accepted = 0
+        """Guessed tokens that were computed for it, and those of them that were right."""
         self.slot: int | None = None
         self.tables: tuple[BlockTable, ...] = ()
         """One per KV group; empty while waiting."""

@@ -71,5 +71,7 @@ class Counters(msgspec.Struct):
     draft_tokens: int = 0
     accepted_tokens: int = 0
     """Guessed tokens that were right, and all before them."""
+    saved_steps: int = 0
+    """That no sequence needed, since what was guessed for each that decoded was right."""
     prefix_hit_tokens: int = 0
     """Of those, the tokens that had been computed."""

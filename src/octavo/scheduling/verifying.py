@@ -18,12 +18,23 @@ from octavo.scheduling.sequence import Sequence
 from octavo.scheduling.settings import Counters
 from octavo.scheduling.writer import Advance, Flight
 
-__all__ = ["Verified", "Verifier", "offers_of"]
+__all__ = ["Verified", "Verifier", "offers_of", "promising"]
 
 
 def offers_of(drafts: Items[Draft]) -> dict[tuple[str, int], tuple[int, ...]]:
     """By request and child."""
     return {(one.request_id, one.child): one.tokens for one in drafts}
+
+
+def promising(sequence: Sequence, drafts: Items[int]) -> int:
+    """How many of the drafts, from the first on, are worth computing: up to one that no mask allows (what a grammar
+    forbids belongs here), and not one that ends the sequence. That one is chosen or not, and nothing comes behind it.
+    """
+    request = sequence.request
+    for place, token in enumerate(drafts):
+        if token in request.end_ids or token in request.stop_ids:  # too early, a mask forbids it
+            return place
+    return len(drafts)
 
 
 class Verified(NamedTuple):
@@ -59,6 +70,7 @@ class Verifier:
         request = sequence.request
         drafts = self.offered.get((request.id, sequence.child), ())
         drafts = drafts[: max(min(most, request.max_output - sequence.output_tokens - 1), 0)]
+        drafts = drafts[: promising(sequence, drafts)]
         if (
             not drafts
             or request.params.beam_width
@@ -81,6 +93,7 @@ class Verifier:
         if len(sequence.tokens) != position or sequence.tokens[-1] != draft:
             return False
         sequence.total += 1
+        sequence.accepted += 1
         self._accepted[sequence] = self._accepted.get(sequence, 0) + 1
         if not self._order.plain:
             self._order.charge(sequence.request, 1)
@@ -92,6 +105,8 @@ class Verifier:
 
     def commit(self, flight: Flight) -> None:
         """All samples of a plan have been taken in."""
+        choosers = {owner for owner, position, _ in flight.owners if position >= owner.prompt_tokens}
+        self._counters.saved_steps += min([self._accepted.get(one, 0) for one in choosers])
         for sequence in flight.drafted:
             accepted = self._accepted.pop(sequence, 0)
             self._verified.append(Verified(sequence, sequence.drafted, accepted))

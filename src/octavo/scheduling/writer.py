@@ -132,6 +132,7 @@ def _verify(sequence: Sequence, advance: Advance, row: int, samples: list[Sample
     """Choose behind each draft as if it were right."""
     assert sequence.slot is not None
     sequence.drafted = len(advance.drafts)
+    sequence.tried += len(advance.drafts)
     flight.drafted.append(sequence)
     first = advance.tokens - len(advance.drafts)
     for place, draft in enumerate(advance.drafts):

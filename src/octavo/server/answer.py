@@ -162,6 +162,8 @@ class Answer:
         what other children say before that has to wait for them."""
         place = self._prompts[output.request_id]
         self.usage.completion += len(output.samples)
+        self.usage.accepted += output.accepted_tokens
+        self.usage.rejected += output.rejected_tokens
         if output.cached_tokens > self._cached.get(place, 0):
             self.usage.cached += output.cached_tokens - self._cached.get(place, 0)
             self._cached[place] = output.cached_tokens

@@ -79,7 +79,8 @@ async def create_chat_completion(request: Request) -> Response:
     serving.client.info.capacity.check(
         prompt, params
     )  # what can never be served, also when the queue is full
-    return await _answer(request, serving, "chat", body, params, [prompt])
+    predicted = await serving.encode_prediction(body.predicted())
+    return await _answer(request, serving, "chat", body, params, [prompt], predicted=predicted)
 
 
 async def _read(request: Request, kind: type[Body]) -> tuple[Serving, Body]:
@@ -101,6 +102,7 @@ async def _answer(
     prompts: Sequence[Sequence[int]],
     *,
     echo: bool = False,
+    predicted: Sequence[int] = (),
 ) -> Response:
     """Start the request in the engine, and answer as it asked: streamed or whole."""
     prefix = "chatcmpl" if api == "chat" else "cmpl"
@@ -113,7 +115,7 @@ async def _answer(
         usage_follows=body.include_usage,
     )
     tenant = request.scope.get(TENANT, "")
-    service = body.service(tenant, serving.profiles.get(tenant))
+    service = body.service(tenant, serving.profiles.get(tenant), predicted)
     serving.accept_more(len(prompts) * params.attempts)
     answer = Answer(serving, head, params, prompts, echo=echo)
     outputs = serving.client.generate_all(

@@ -133,6 +133,15 @@ class Serving:
             return encode(text, allow_special=True, add_bos=add_bos)
         return await asyncio.to_thread(encode, text, allow_special=True, add_bos=add_bos)
 
+    async def encode_prediction(self, text: str) -> list[int]:
+        """What a client expects as the answer; no names of control tokens are read in it. Raises CapacityError for one
+        that no answer could be."""
+        self._check_length(text, "prediction")
+        encode = self.tokenizer.encode
+        if len(text) < _LONG_TEXT:
+            return encode(text, allow_special=False, add_bos=False)
+        return await asyncio.to_thread(encode, text, allow_special=False, add_bos=False)
+
     async def encode_chat(
         self,
         conversation: Sequence[dict[str, str]],

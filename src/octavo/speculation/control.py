@@ -4,35 +4,46 @@ A draft costs what one more token costs in the step; it is worth as much as it i
 With p for that, a batch of B streams in a step of T seconds gains by a draft of cost c as long as p / c > E / T, with E
 the tokens expected so far: the marginal gain against the present rate. Since T grows with B and p / c does not, a full
 batch leaves nothing to gain (Liu et al. 2024, arXiv:2406.14066, measure the same as goodput).
+
+How likely a token is to be right is a logistic regression that learns from every guess, also from those that were not
+tried: what came instead tells for nothing. So it costs no wrong draft to find out that a text cannot be guessed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
-from octavo.speculation.drafter import Text
+from octavo.speculation.drafter import Guess, Prior, Text
 from octavo.timing.step_time import StepLoad, StepTime
 
-__all__ = ["LEVELS", "Control", "Offer"]
+__all__ = ["Control", "Offer"]
 
-LEVELS = 17
-"""Guesses are told apart by how many tokens before were as they are now, up to 16."""
-_OWN = 0.8
-"""What is left of a text's own counts at each of its next drafts: twenty steps forget all but a hundredth."""
-_SHARED = 0.99
-"""The same of all texts' counts, at each token."""
-_TRUST = 1.0
-"""How many tokens of its own a text must have tried to count as much as what is known of all."""
-_DOUBT = 8.0
-"""How many tokens a prior is worth."""
-_FORGET = 0.998
-"""A text that tries nothing forgets in each step: it is asked again some time."""
-_SUREST = 0.98
+_LONG = 16
+"""Equal tokens before, from which on more do not matter."""
+_LEVELS = tuple(math.log1p(level) for level in range(_LONG + 1))
+_RATE = 0.05
+"""Of learning, for what all texts share."""
+_OWN_RATE = 0.2
+"""The same for a text's own bias: twenty steps turn it round."""
+_OWN_MEMORY = 0.95
+"""What is left of a text's bias at each of its next guesses."""
+_RECORD_MEMORY = 0.8
+"""The same of its record, for each token."""
+_NO_RECORD = 0.4
+"""The record of a text that has none."""
+_SUREST = 0.99
 """No chance is taken to be more: a run of right guesses may end."""
 _MARGIN = 1.15
 """What a draft is taken to cost, in what it should: chances and times are estimates, and a wrong one must not lose."""
+_LOOK = 4
+"""Places by which two guesses for one text are compared."""
+_FORGET = 0.01
+"""How much better a model is thought of with each step in which it was not worth asking."""
+_UNKNOWN_DRAFT = 0.2
+"""A draft model's step, in steps of the other one, before any was measured."""
 _UNKNOWN_COST = 0.25
 """Of a token, in steps of one, before any step was measured."""
 
@@ -41,32 +52,68 @@ class Offer(NamedTuple):
     """A guess for one text."""
 
     text: Text
-    source: int
-    same: int
-    tokens: int
+    guess: Guess
 
 
 class Control:
-    """Learns how often guesses are right, and divides a step among them.
+    """Learns how often guesses are right, and divides a step among them."""
 
-    How likely a token of a guess is to be right if all before it are, follows from who guessed and how many tokens
-    before it were the same, those of the guess too; and from how this text did against that so far.
-    """
-
-    def __init__(
-        self, priors: Sequence[Sequence[float]], step_time: StepTime, *, fixed: int | None = None
-    ) -> None:
-        """`priors`: by source and level. `fixed`: try so many tokens of each guess, whatever they cost (to measure)."""
+    def __init__(self, priors: Sequence[Prior], step_time: StepTime, *, fixed: int | None = None) -> None:
+        """`priors`: by source. `fixed`: try so many tokens of each guess, whatever they cost (to measure)."""
         self._step_time = step_time
         self.fixed = fixed
-        self._accepted = [[_DOUBT * prior for prior in levels] for levels in priors]
-        self._tried = [[_DOUBT] * len(levels) for levels in priors]
+        self._weights = [list(prior) for prior in priors]
 
-    def chance(self, text: Text, source: int, level: int) -> float:
-        """That a token behind `level` equal ones is right, if those before it are."""
-        level = min(level, LEVELS - 1)
-        shared = self._accepted[source][level] / self._tried[source][level]
-        return min(shared * (text.accepted + _TRUST) / (text.expected + _TRUST), _SUREST)
+    def chance(self, text: Text, guess: Guess, place: int) -> float:
+        """That the token at `place` is right, if those before it are."""
+        source = guess.source
+        score = text.biases.get(source, 0.0)
+        for weight, value in zip(self._weights[source], _features(text, guess, place), strict=True):
+            score += weight * value
+        return min(1.0 / (1.0 + math.exp(-score)), _SUREST)
+
+    def best(self, text: Text, guesses: Sequence[Guess]) -> Offer:
+        """Of one text's guesses the one of whose first tokens the most should be right."""
+        if len(guesses) == 1:
+            return Offer(text, guesses[0])
+        return Offer(text, max(guesses, key=lambda guess: self.expected(text, guess, _LOOK)))
+
+    def expected(self, text: Text, guess: Guess, most: int) -> float:
+        """How many of the first `most` tokens should be right."""
+        run, total = 1.0, 0.0
+        for place in range(min(most, len(guess.tokens))):
+            run *= self.chance(text, guess, place)
+            total += run
+        return total
+
+    def prefers(self, text: Text, guess: Guess) -> bool:
+        """Should more of such a guess be right than of the best that there is?"""
+        expected = self.expected(text, guess, _LOOK)
+        return all(self.expected(text, other, _LOOK) < expected for other in text.guesses)
+
+    def depth(self, texts: Sequence[Text], guess: Guess, load: StepLoad, draft_s: float) -> int:
+        """How many tokens a model should guess for each of these texts, one step of it of `draft_s` (0: not known yet)
+        for each token of all. `guess`: what its guesses are like."""
+        if not texts or self.fixed is not None:
+            return self.fixed or 0
+        step, token = self._seconds(load)
+        cost = len(texts) * token + _MARGIN * (draft_s or _UNKNOWN_DRAFT * step)
+        runs = [1.0] * len(texts)
+        expected, count = float(load.tokens), 0
+        while count < len(guess.tokens):
+            runs = [run * self.chance(text, guess, count) for run, text in zip(runs, texts, strict=True)]
+            gain = sum(runs)
+            if gain * step <= expected * cost:
+                break
+            count += 1
+            expected += gain
+            step += cost
+        if not count:
+            for text in texts:  # it is asked again some time
+                record = text.records.get(guess.source, _NO_RECORD)
+                text.records[guess.source] = record + _FORGET * (1.0 - record)
+                text.biases[guess.source] = text.biases.get(guess.source, 0.0) * (1.0 - _FORGET)
+        return count
 
     def price(self, load: StepLoad) -> float:
         """The least chance at which a draft in a step with this load, of streams that decode, is worth its time."""
@@ -77,19 +124,15 @@ class Control:
 
     def divide(self, offers: Sequence[Offer], load: StepLoad, room: int, target_s: float | None) -> list[int]:
         """How many tokens of each offer the step tries, `room` together at most, and no longer than `target_s`."""
-        if self.fixed is not None:
-            counts = []
-            for offer in offers:
-                counts.append(min(offer.tokens, self.fixed, room))
-                room -= counts[-1]
-            return counts
         counts = [0] * len(offers)
+        if self.fixed is not None:
+            for number, offer in enumerate(offers):
+                counts[number] = min(len(offer.guess.tokens), self.fixed, room)
+                room -= counts[number]
+            return counts
         step, token = self._seconds(load)
         expected = float(load.tokens)
-        heap = [
-            (-self.chance(offer.text, offer.source, offer.same), number)
-            for number, offer in enumerate(offers)
-        ]
+        heap = [(-self.chance(*offer, 0), number) for number, offer in enumerate(offers)]
         heapify(heap)
         while heap and room:
             gain, number = -heap[0][0], heap[0][1]
@@ -100,30 +143,35 @@ class Control:
             room -= 1
             expected += gain
             step += token
-            offer, count = offers[number], counts[number]
+            count = counts[number]
             more = (
-                gain * self.chance(offer.text, offer.source, offer.same + count)
-                if count < offer.tokens
+                gain * self.chance(*offers[number], count)
+                if count < len(offers[number].guess.tokens)
                 else 0.0
             )
             heapreplace(heap, (-more, number))
-        for offer, count in zip(offers, counts, strict=True):
-            if not count:
-                offer.text.accepted *= _FORGET
-                offer.text.expected *= _FORGET
         return counts
 
-    def learn(self, offer: Offer, tried: int, accepted: int) -> None:
-        """`tried` tokens of a guess were computed, and the first `accepted` were right."""
-        text, source = offer.text, offer.source
-        text.accepted *= _OWN
-        text.expected *= _OWN
-        for place in range(min(accepted + 1, tried)):  # what came behind the first wrong one says nothing
-            level = min(offer.same + place, LEVELS - 1)
-            text.expected += self._accepted[source][level] / self._tried[source][level]
-            text.accepted += place < accepted
-            self._accepted[source][level] = _SHARED * self._accepted[source][level] + (place < accepted)
-            self._tried[source][level] = _SHARED * self._tried[source][level] + 1
+    def learn(self, text: Text) -> None:
+        """Compare the text's last guesses, tried or not, with what came."""
+        came = text.tokens[text.guessed_at :]
+        if not came:
+            return
+        for guess in text.guesses:
+            source = guess.source
+            weights, bias = self._weights[source], text.biases.get(source, 0.0) * _OWN_MEMORY
+            record = text.records.get(source, _NO_RECORD)
+            for place, (guessed, token) in enumerate(zip(guess.tokens, came, strict=False)):
+                right = guessed == token
+                error = right - self.chance(text, guess, place)
+                bias += _OWN_RATE * error
+                for number, value in enumerate(_features(text, guess, place)):
+                    weights[number] += _RATE * error * value
+                record = _RECORD_MEMORY * record + (1.0 - _RECORD_MEMORY) * right
+                if not right:
+                    break  # what came behind the first wrong one says nothing
+            text.biases[source], text.records[source] = bias, record
+        text.guesses = []
 
     def _seconds(self, load: StepLoad) -> tuple[float, float]:
         """Of a step with this load, and of one more token in it, chosen behind too."""
@@ -132,3 +180,18 @@ class Control:
             return 1.0 + _UNKNOWN_COST * (load.tokens - 1), _MARGIN * _UNKNOWN_COST
         more = load._replace(tokens=load.tokens + 1, samples=load.samples + 1)
         return step, _MARGIN * max(self._step_time.predict(more) - step, 1e-3 * step)
+
+
+def _features(text: Text, guess: Guess, place: int) -> tuple[float, ...]:
+    """In the order of `Prior`."""
+    level = guess.same + place
+    long = level >= _LONG
+    doubt = guess.doubts[place] if guess.doubts else 0.0
+    return (
+        1.0,
+        _LEVELS[_LONG if long else level],
+        float(long),
+        text.records.get(guess.source, _NO_RECORD),
+        doubt,
+        0.0 if long else doubt,
+    )

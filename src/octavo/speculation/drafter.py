@@ -1,72 +1,121 @@
-"""What guesses the next tokens: one small interface, and the best of several. Knows no scheduler."""
+"""What guesses the next tokens: one small interface, and several as one. Knows no scheduler and no tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Drafter", "Guess", "Longest", "Text"]
+from octavo.backends.base import ChoiceRule
+
+__all__ = ["Drafter", "Guess", "Prior", "Several", "Text"]
+
+
+class Guess(NamedTuple):
+    """Tokens that may come next."""
+
+    tokens: tuple[int, ...]
+    same: int
+    """How many tokens before were as they are now, where it was found."""
+    source: int = 0
+    """Which of several sources it is from."""
+    doubts: tuple[float, ...] = ()
+    """By place: the share of other places like that one where something else came (without: nothing else is known)."""
 
 
 class Text:
     """A sequence as a drafter sees it."""
 
-    __slots__ = ("accepted", "expected", "memory", "prompt_tokens", "scope", "tokens")
+    __slots__ = (
+        "biases",
+        "guessed_at",
+        "guesses",
+        "memory",
+        "prediction",
+        "prompt_tokens",
+        "records",
+        "rule",
+        "scope",
+        "tokens",
+    )
 
-    def __init__(self, tokens: list[int], prompt_tokens: int, scope: str) -> None:
+    def __init__(
+        self,
+        tokens: list[int],
+        prompt_tokens: int,
+        scope: str = "",
+        *,
+        prediction: tuple[int, ...] = (),
+        rule: ChoiceRule | None = None,
+    ) -> None:
         self.tokens = tokens
         """Prompt and answer; it only grows. Not to be changed."""
         self.prompt_tokens = prompt_tokens
         self.scope = scope
         """Texts of one scope may learn from each other: that of the prefix cache."""
+        self.prediction = prediction
+        """What its client expects as the answer."""
+        self.rule = rule or ChoiceRule(prompt_tokens)
+        """How its tokens are chosen."""
         self.memory: dict[str, object] = {}
         """What a drafter keeps about it, by the drafter's name; gone with the sequence."""
-        self.accepted = self.expected = 0.0
-        """Tokens of its own drafts that were right, and that should have been; recent ones count the more."""
+        self.guesses: list[Guess] = []
+        """The last ones, and how many tokens it had then: what came since tells how good they were."""
+        self.guessed_at = 0
+        self.records: dict[int, float] = {}
+        """By source: the share of its tokens here that were right, of recent ones the more."""
+        self.biases: dict[int, float] = {}
+        """By source: how much better than expected they were here (added to the log-odds)."""
 
 
-class Guess(NamedTuple):
-    """Tokens that may come next, none where nothing is known."""
+class Prior(NamedTuple):
+    """How likely a token of a source is to be right, before anything was measured: weights of a logistic regression."""
 
-    tokens: tuple[int, ...] = ()
-    same: int = 0
-    """How many tokens before were as they are now, where it was found."""
-    source: int = 0
-    """Which of several drafters it is from."""
+    bias: float
+    level: float
+    """Of log(1 + the tokens before it that were the same, those of the guess too)."""
+    long: float
+    """Where these are 16 or more."""
+    record: float
+    """Of the source's record in this text, 0 to 1."""
+    doubt: float
+    """Of the share of other places that disagree."""
+    short_doubt: float
+    """The same, where fewer than 16 tokens were the same."""
 
 
 class Drafter(Protocol):
     """Guesses for many texts at once."""
 
     name: str
-    priors: tuple[tuple[float, ...], ...]
-    """For each source, by how many tokens before were the same (0 to 16): how often a token is right, before anything
-    was measured."""
+    priors: tuple[Prior, ...]
+    """One for each source that its guesses name."""
 
-    def draft(self, texts: Sequence[Text], count: int) -> list[Guess]:
-        """For each text, at most `count` tokens. The same texts in the same order give the same guesses."""
+    def draft(self, texts: Sequence[Text], count: int) -> list[list[Guess]]:
+        """For each text some guesses of at most `count` tokens each, or none. The same texts in the same order give the
+        same guesses."""
 
     def ended(self, text: Text) -> None:
         """Nothing more comes of it."""
 
 
-class Longest:
-    """Of several drafters' guesses the one that was found behind the most equal tokens; of equal ones the first."""
+class Several:
+    """All the guesses of several drafters; their sources count on."""
 
     def __init__(self, *drafters: Drafter) -> None:
         self.name = "+".join(drafter.name for drafter in drafters)
-        self.priors = tuple(levels for drafter in drafters for levels in drafter.priors)
+        self.priors = tuple(prior for drafter in drafters for prior in drafter.priors)
         self._drafters = drafters
 
-    def draft(self, texts: Sequence[Text], count: int) -> list[Guess]:
-        best = [Guess()] * len(texts)
-        first = 0
-        for drafter in self._drafters:
-            for number, guess in enumerate(drafter.draft(texts, count)):
-                if guess.tokens and guess.same > best[number].same:
-                    best[number] = guess._replace(source=first + guess.source)
-            first += len(drafter.priors)
-        return best
+    def draft(self, texts: Sequence[Text], count: int) -> list[list[Guess]]:
+        first, *others = self._drafters
+        all_guesses = first.draft(texts, count)
+        sources = len(first.priors)
+        for drafter in others:
+            for found, more in zip(all_guesses, drafter.draft(texts, count), strict=True):
+                if more:
+                    found += [guess._replace(source=sources + guess.source) for guess in more]
+            sources += len(drafter.priors)
+        return all_guesses
 
     def ended(self, text: Text) -> None:
         for drafter in self._drafters:

@@ -1,69 +1,159 @@
 """Prompt lookup: what came after the last tokens when they came before, in the same text. Knows no model.
 
 The idea is prompt lookup decoding's (Saxena 2023) and of speculation by reference (Yang et al. 2023,
-arXiv:2304.04487): answers that edit, extract or go on with a text repeat it.
+arXiv:2304.04487): answers that edit, extract or go on with a text repeat it. Where an answer leaves what it copies, by
+a word more or another one, it is most likely to come back to it nearby: a single token is then enough to find it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.speculation.drafter import Guess, Text
+from octavo.speculation.drafter import Guess, Prior, Text
 
-__all__ = ["NgramDrafter", "NgramIndex"]
+__all__ = ["Lookup", "NgramDrafter"]
 
 _CANDIDATES = 8
 """Earlier places that are compared, the newest first."""
+_ANCHOR = 4
+"""Tokens that must be the same for a place to be taken as what the text copies."""
+_APART = 6
+"""Tokens by which a text may differ from what it copies until it has left it."""
+_NEAR = 12
+"""How far from where it should go on it is looked for."""
+
+RUN, ALIGNED = 0, 1
+"""Sources: found by its last tokens, and by going on in what it copied."""
 
 
-class NgramIndex:
-    """Where each run of `least` tokens of one growing text ended."""
+class Lookup:
+    """Finds a growing text in a reference, which is the same text before, or another one that stays as it is."""
 
-    def __init__(self, least: int, most: int) -> None:
+    def __init__(self, reference: list[int], least: int, most: int, *, begins_at: int | None = None) -> None:
+        """`begins_at`: where a text is expected to begin with the reference."""
+        self._reference = reference
         self._least, self._most = least, most
         self._last: dict[tuple[int, ...], int] = {}
+        """Where each run of `least` tokens ended last, in the reference."""
         self._before: list[int] = []
         """By the end of a run: the end of the same run before it; −1: none."""
+        self._anchor = -1 if begins_at is None else 0
+        """Where in the reference the text is, or was when it left: the next token there. −1: nowhere."""
+        self._run = self._apart = 0
+        """Tokens that were the same up to there, and different ones since."""
+        self._seen = begins_at
 
-    def guess(self, tokens: list[int], count: int) -> tuple[list[int], int]:
-        """At most `count` tokens that may come next, and how many tokens before them were the same. O(1) but for the
-        tokens that are new."""
-        least, end = self._least, len(tokens) - 1
-        last, before = self._last, self._before
+    def guesses(self, tokens: list[int], count: int) -> list[Guess]:
+        """At most one of each source, of `count` tokens at most. O(1) but for the tokens that are new."""
+        self._index(len(self._reference) - (self._reference is tokens))
+        self._follow(tokens)
+        places, lengths = self._places(tokens)
+        found: list[Guess] = []
+        start = length = 0
+        if places:
+            length = max(lengths)
+            start = places[lengths.index(length)]
+            found.append(self._guess(tokens, start, length, RUN, places, count))
+        if self._anchor >= 0:
+            if self._apart and not self._find_near(tokens):
+                pass
+            elif self._anchor != start and self._anchor < len(self._reference):
+                found.append(self._guess(tokens, self._anchor, self._run, ALIGNED, places, count))
+        if length >= _ANCHOR and (self._anchor < 0 or self._apart):
+            self._anchor, self._run, self._apart = start, length, 0
+        return found
+
+    def _index(self, end: int) -> None:
+        """Runs that end before `end`: something comes after them."""
+        reference, least, last, before = self._reference, self._least, self._last, self._before
         for at in range(len(before), end):
             if at + 1 < least:
                 before.append(-1)
                 continue
-            run = tuple(tokens[at + 1 - least : at + 1])
+            run = tuple(reference[at + 1 - least : at + 1])
             before.append(last.get(run, -1))
             last[run] = at
-        if end + 1 < least:
-            return [], 0
-        place = last.get(tuple(tokens[end + 1 - least :]), -1)
-        best = length = 0
-        for _ in range(_CANDIDATES):
-            if place < 0 or length == self._most:
+
+    def _follow(self, tokens: list[int]) -> None:
+        """Go along in the reference with the tokens that are new."""
+        if self._seen is None:
+            self._seen = len(tokens)
+        reference = self._reference
+        for token in tokens[self._seen :] if self._anchor >= 0 else ():
+            if not self._apart and self._anchor < len(reference) and reference[self._anchor] == token:
+                self._anchor += 1
+                self._run = min(self._run + 1, self._most)
+                continue
+            self._apart += 1
+            if self._apart > _APART:
+                self._anchor = -1
                 break
-            same = least
-            while same < self._most and same <= place and tokens[place - same] == tokens[end - same]:
+        self._seen = len(tokens)
+
+    def _places(self, tokens: list[int]) -> tuple[list[int], list[int]]:
+        """Where the last tokens stand in the reference, the newest place first, and how many of them there."""
+        reference, least, most, end = self._reference, self._least, self._most, len(tokens) - 1
+        places: list[int] = []
+        lengths: list[int] = []
+        place = self._last.get(tuple(tokens[end + 1 - least :]), -1)
+        while place >= 0 and len(places) < _CANDIDATES:
+            if place + 1 < len(reference):
+                same = least
+                longest = min(most, place + 1, end + 1)
+                while same < longest and reference[place - same] == tokens[end - same]:
+                    same += 1
+                places.append(place + 1)
+                lengths.append(same)
+            place = self._before[place]
+        return places, lengths
+
+    def _find_near(self, tokens: list[int]) -> bool:
+        """Does the text go on near the place where it left the reference? It does if its last tokens, of those since,
+        stand there; the most of them, and of such places the nearest to where it would be by now."""
+        reference, apart, end = self._reference, self._apart, len(tokens)
+        expected = self._anchor + apart
+        last = tokens[-1]
+        best = place = 0
+        lowest, highest = max(self._anchor - 1, 1), min(expected + _NEAR, len(reference) - 1)
+        for start in sorted(range(lowest, highest + 1), key=lambda start: abs(start - expected)):
+            if reference[start - 1] != last:
+                continue
+            same = 1
+            while same < min(apart, start) and reference[start - 1 - same] == tokens[end - 1 - same]:
                 same += 1
-            if same > length:
-                best, length = place, same
-            place = before[place]
-        if not length:
-            return [], 0
-        found = tokens[best + 1 : best + 1 + count]
-        while len(found) < count:  # the run goes on into itself: a loop
-            found.append(found[len(found) - (end - best)])
-        return found, length
+            if same > best:
+                best, place = same, start
+        if best:
+            self._anchor, self._run, self._apart = place, best, 0
+        return best > 0
+
+    def _guess(
+        self, tokens: list[int], start: int, same: int, source: int, places: list[int], count: int
+    ) -> Guess:
+        reference = self._reference
+        found = reference[start : start + count]
+        if reference is tokens:
+            while len(found) < count:  # the run goes on into itself: a loop
+                found.append(found[len(found) - (len(tokens) - start)])
+        others = [reference[place : place + count] for place in places]
+        doubts = []
+        for at, token in enumerate(found):
+            differ = there = 0
+            for other in others:
+                if at < len(other):
+                    there += 1
+                    differ += other[at] != token
+            doubts.append(differ / (there + 1))
+        return Guess(tuple(found), same, source, tuple(doubts))
 
 
 class NgramDrafter:
     """`least` to `most`: how many of the last tokens must be found before, and how many are compared."""
 
     name = "ngram"
-    priors: tuple[tuple[float, ...], ...] = (
-        (0.2, 0.2, 0.2, 0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.87, 0.89, 0.9, 0.91, 0.92, 0.93, 0.94),
+    priors: tuple[Prior, ...] = (
+        Prior(-1.8, 1.2, -1.5, 3.4, -1.5, -3.2),
+        Prior(-1.5, 1.2, -1.5, 3.4, -1.5, -3.2),
     )
 
     def __init__(self, least: int = 2, most: int = 16) -> None:
@@ -71,16 +161,15 @@ class NgramDrafter:
             raise ValueError(f"least is {least} and most {most}; 1 <= least <= most is needed")
         self._least, self._most = least, most
 
-    def draft(self, texts: Sequence[Text], count: int) -> list[Guess]:
-        guesses = []
+    def draft(self, texts: Sequence[Text], count: int) -> list[list[Guess]]:
+        found = []
         for text in texts:
-            index = text.memory.get(self.name)
-            if index is None:
-                index = text.memory[self.name] = NgramIndex(self._least, self._most)
-            assert isinstance(index, NgramIndex)
-            tokens, same = index.guess(text.tokens, count)
-            guesses.append(Guess(tuple(tokens), same))
-        return guesses
+            lookup = text.memory.get(self.name)
+            if lookup is None:
+                lookup = text.memory[self.name] = Lookup(text.tokens, self._least, self._most)
+            assert isinstance(lookup, Lookup)
+            found.append(lookup.guesses(text.tokens, count))
+        return found
 
     def ended(self, text: Text) -> None:
         text.memory.pop(self.name, None)

@@ -8,16 +8,15 @@ from octavo.scheduling.inputs import Draft
 from octavo.scheduling.scheduler import Scheduler
 from octavo.scheduling.sequence import Sequence
 from octavo.scheduling.verifying import Verified
-from octavo.speculation.control import Control, Offer
-from octavo.speculation.drafter import Drafter, Text
+from octavo.speculation.control import Control
+from octavo.speculation.draft_model import ModelDrafter
+from octavo.speculation.drafter import Drafter, Guess, Text
 from octavo.timing.step_time import StepLoad
 
 __all__ = ["MOST_TOKENS", "Speculator"]
 
 MOST_TOKENS = 16
 """Tokens of a guess."""
-
-
 _LOOK_EVERY = 16
 """Steps, while as many run as before: one may have ended as another one began."""
 
@@ -25,14 +24,24 @@ _LOOK_EVERY = 16
 class Speculator:
     """Reads the scheduler between two steps; its drafts enter with the inputs, so that a log holds them."""
 
-    def __init__(self, drafter: Drafter, scheduler: Scheduler, *, fixed: int | None = None) -> None:
-        """`fixed`: so many tokens in every step, whatever they cost."""
+    def __init__(
+        self,
+        drafter: Drafter,
+        scheduler: Scheduler,
+        *,
+        model: ModelDrafter | None = None,
+        fixed: int | None = None,
+    ) -> None:
+        """`drafter` guesses for next to nothing, `model` at a price. `fixed`: so many tokens in every step, whatever
+        they cost."""
         self._drafter = drafter
         self._scheduler = scheduler
-        self.control = Control(drafter.priors, scheduler.step_time, fixed=fixed)
+        self._model = model
+        self._model_guess = Guess((0,) * MOST_TOKENS, 0, len(drafter.priors))
+        """What a guess of the model will be like."""
+        priors = (*drafter.priors, *(model.priors if model else ()))
+        self.control = Control(priors, scheduler.step_time, fixed=fixed)
         self._texts: dict[Sequence, Text] = {}
-        self._offers: dict[Sequence, Offer] = {}
-        """The guesses that the step may try."""
         self._asked = self._running = 0
         """How often it was asked, and how many sequences ran then."""
         self.accepted_at = [0] * MOST_TOKENS
@@ -56,45 +65,77 @@ class Speculator:
         if not streams:
             return ()
         load = StepLoad(len(streams), len(streams), sum([one.computed + 1 for one in streams]), 0)
-        price = self.control.price(load)
-        if price >= 1.0:
+        if self.control.price(load) >= 1.0:
             return ()
-        asked = [(one, self._text(one)) for one in streams]
-        guesses = self._drafter.draft([text for _, text in asked], self.control.fixed or MOST_TOKENS)
+        texts = [self._text(one) for one in streams]
+        self._guess(texts, load)
         found = [
-            (one, text, guess) for (one, text), guess in zip(asked, guesses, strict=True) if guess.tokens
+            (one, self.control.best(text, text.guesses))
+            for one, text in zip(streams, texts, strict=True)
+            if text.guesses
         ]
-        offers = [Offer(text, guess.source, guess.same, len(guess.tokens)) for _, text, guess in found]
         room = scheduler.config.step_tokens - len(streams)
         targets = [seconds for one in streams if (seconds := one.between_s) is not None]
-        counts = self.control.divide(offers, load, max(room, 0), min(targets, default=None))
-        self._offers = {one: offer for (one, _, _), offer in zip(found, offers, strict=True)}
+        offers = [offer for _, offer in found]
+        target_s = min(targets, default=None)
+        if target_s is not None and self._model is not None:
+            target_s -= self._model.spent_s
+        counts = self.control.divide(offers, load, max(room, 0), target_s)
         return tuple(
             [
-                Draft(one.request.id, one.child, guess.tokens[:count])
-                for (one, _, guess), count in zip(found, counts, strict=True)
+                Draft(one.request.id, one.child, offer.guess.tokens[:count])
+                for (one, offer), count in zip(found, counts, strict=True)
                 if count
             ]
         )
 
-    def learn(self, verified: Items[Verified]) -> None:
+    def verified(self, drafts: Items[Verified]) -> None:
         """What became of the drafts of a step."""
-        for one in verified:
-            offer = self._offers.get(one.sequence)
-            if offer is not None:
-                self.control.learn(offer, one.drafts, one.accepted)
+        for one in drafts:
             for place in range(one.accepted):
                 self.accepted_at[place] += 1
+
+    def close(self) -> None:
+        """Free the draft model."""
+        if self._model is not None:
+            self._model.close()
+
+    def _guess(self, texts: list[Text], load: StepLoad) -> None:
+        """New guesses for each text, after a look at what became of the last ones."""
+        control = self.control
+        count = control.fixed or MOST_TOKENS
+        for text, found in zip(texts, self._drafter.draft(texts, count), strict=True):
+            if text.guesses:
+                control.learn(text)
+            text.guesses, text.guessed_at = found, len(text.tokens)
+        if self._model is None:
+            return
+        asked = [text for text in texts if control.prefers(text, self._model_guess)]
+        self._model.spent_s = 0.0
+        count = control.depth(asked, self._model_guess, load, self._model.seconds(len(asked), load.kv_tokens))
+        if count:
+            source = self._model_guess.source
+            for text, found in zip(asked, self._model.draft(asked, count), strict=True):
+                text.guesses += [guess._replace(source=source) for guess in found]
 
     def _text(self, sequence: Sequence) -> Text:
         text = self._texts.get(sequence)
         if text is None:
-            scope = sequence.request.add.cache_salt
-            text = self._texts[sequence] = Text(sequence.tokens, sequence.prompt_tokens, scope)
+            add = sequence.request.add
+            text = self._texts[sequence] = Text(
+                sequence.tokens,
+                sequence.prompt_tokens,
+                add.cache_salt,
+                prediction=add.service.prediction,
+                rule=sequence.request.rule(sequence.child),
+            )
         return text
 
     def _look_for_ends(self) -> None:
         """Drafters are told of sequences that ended since the last time."""
         ended = [one for one in self._texts if one.finished]
         for one in ended:
-            self._drafter.ended(self._texts.pop(one))
+            text = self._texts.pop(one)
+            self._drafter.ended(text)
+            if self._model is not None:
+                self._model.ended(text)

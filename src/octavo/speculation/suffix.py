@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
-from octavo.speculation.drafter import Guess, Text
+from octavo.speculation.drafter import Guess, Prior, Text
 
 __all__ = ["SuffixDrafter"]
 
@@ -48,17 +48,27 @@ class _Past:
             if places is not None and not places:
                 del self._places[run]
 
-    def find(self, tokens: list[int], most: int) -> tuple[list[int], int, int]:
-        """A text, the place in it where a guess begins, and how many tokens before it were the same."""
+    def find(self, tokens: list[int], most: int, count: int) -> list[Guess]:
+        """What came after the longest end of `tokens` that is here; nothing where there is none."""
         best: tuple[list[int], int, int] = ([], 0, 0)
-        for text, end in reversed(self._places.get(tuple(tokens[-self._least :]), ())):
+        places = self._places.get(tuple(tokens[-self._least :]), ())
+        for text, end in reversed(places):
             same = self._least
             least = min(most, end, len(tokens))
             while same < least and text[end - same - 1] == tokens[-same - 1]:
                 same += 1
             if same > best[2]:
                 best = text, end, same
-        return best
+        text, start, same = best
+        found = text[start : start + count]
+        if not found:
+            return []
+        others = [other[end : end + count] for other, end in places]
+        doubts = []
+        for at, token in enumerate(found):
+            there = [other[at] for other in others if at < len(other)]
+            doubts.append(sum(other != token for other in there) / (len(there) + 1))
+        return [Guess(tuple(found), same, doubts=tuple(doubts))]
 
 
 class SuffixDrafter:
@@ -66,9 +76,7 @@ class SuffixDrafter:
     each scope are remembered."""
 
     name = "suffix"
-    priors: tuple[tuple[float, ...], ...] = (
-        (0.2, 0.2, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9),
-    )
+    priors: tuple[Prior, ...] = (Prior(-1.8, 1.2, -1.5, 3.4, -1.5, -3.2),)
 
     def __init__(self, least: int = 3, most: int = 16, most_tokens: int = 16_384) -> None:
         if not 1 <= least <= most:
@@ -76,16 +84,15 @@ class SuffixDrafter:
         self._least, self._most, self._most_tokens = least, most, most_tokens
         self._scopes = OrderedDict[str, _Past]()
 
-    def draft(self, texts: Sequence[Text], count: int) -> list[Guess]:
-        guesses = []
+    def draft(self, texts: Sequence[Text], count: int) -> list[list[Guess]]:
+        guesses: list[list[Guess]] = []
         for text in texts:
             past = self._scopes.get(text.scope)
             if past is None:
-                guesses.append(Guess())
+                guesses.append([])
                 continue
             self._scopes.move_to_end(text.scope)
-            found, at, same = past.find(text.tokens, self._most)
-            guesses.append(Guess(tuple(found[at : at + count]), same))
+            guesses.append(past.find(text.tokens, self._most, count))
         return guesses
 
     def ended(self, text: Text) -> None:

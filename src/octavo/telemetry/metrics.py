@@ -60,6 +60,8 @@ class StepStats(Protocol):
     def accepted_tokens(self) -> int: ...
     @property
     def accepted_at(self) -> tuple[int, ...]: ...
+    @property
+    def saved_steps(self) -> int: ...
 
 
 class MemoryUse(Protocol):
@@ -85,6 +87,7 @@ class _Totals(NamedTuple):
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    saved_steps: int = 0
 
 
 class Metrics:
@@ -120,6 +123,10 @@ class Metrics:
         self._drafts = counter("vllm:spec_decode_num_drafts", "Steps of sequences with guessed tokens.")
         self._draft_tokens = counter("vllm:spec_decode_num_draft_tokens", "Guessed tokens.")
         self._accepted = counter("vllm:spec_decode_num_accepted_tokens", "Guessed tokens that were right.")
+        self._saved_steps = counter(
+            "octavo_spec_decode_saved_steps",
+            "Steps that no stream needed, since all of them had right guesses.",
+        )
         self._accepted_at = Counter(
             "vllm:spec_decode_num_accepted_tokens_per_pos",
             "Guessed tokens that were right, by their place in the guess.",
@@ -186,6 +193,7 @@ class Metrics:
             stats.drafts,
             stats.draft_tokens,
             stats.accepted_tokens,
+            stats.saved_steps,
         )
         if now != self._seen:
             if now.accepted_tokens != self._seen.accepted_tokens:
@@ -198,6 +206,7 @@ class Metrics:
                 self._drafts,
                 self._draft_tokens,
                 self._accepted,
+                self._saved_steps,
             )
             for counter, total, before in zip(counters, now, self._seen, strict=True):
                 counter.inc(total - before)
