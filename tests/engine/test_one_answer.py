@@ -247,6 +247,23 @@ def test_with_drafts(runner: Runner, adds: list[Add], alone: Answers, squeezed: 
     assert bool(stats.preemptions) is squeezed
 
 
+@pytest.mark.parametrize("squeezed", [False, True])
+def test_with_a_draft_model(runner: Runner, adds: list[Add], alone: Answers, squeezed: bool) -> None:
+    """The model itself: it is always right, in chunks and preempted too, with memory of its own that is as small."""
+    longest = max(len(add.prompt) for add in adds) + 21
+    tight = {
+        "num_blocks": longest // 16 + 24,
+        "max_model_len": longest,
+        "budget_tokens": 40,
+        "max_running": 24,
+    }
+    draft = {"speculation": f"draft:{runner.folder}", "speculation_tokens": 3}
+    answers, stats = runner(*adds, **draft, **tight if squeezed else {})
+    assert answers == alone
+    assert stats.accepted_tokens == stats.draft_tokens > (30 if squeezed else 200)
+    assert bool(stats.preemptions) is squeezed
+
+
 def test_prompt_lookup(runner: Runner, adds: list[Add], alone: Answers) -> None:
     assert runner(*adds, speculation="ngram", speculation_tokens=5)[0] == alone
     again = tuple(adds[0].prompt[:40]) * 3

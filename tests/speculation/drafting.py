@@ -45,6 +45,9 @@ class Drafting:
             drafts.append(Draft(*name, tuple(self._guess(kind, token) for token in known)))
         return tuple(drafts)
 
+    def check(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

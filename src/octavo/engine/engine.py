@@ -174,6 +174,8 @@ class Engine:
     def check(self) -> None:
         """Prove that no block and no slot leaked. Raises AssertionError."""
         self._scheduler.check()
+        if self._speculator:
+            self._speculator.check()
 
     def close(self) -> None:
         """Finish the disk cache and the log, free the backend's threads and memory. Calling it twice is harmless."""

@@ -92,7 +92,7 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     accepted_tokens: int = 0
     """Steps of sequences with guessed tokens; those tokens; and those of them that were right."""
     accepted_at: tuple[int, ...] = ()
-    """The same by place in the guess, from its first token on."""
+    """Those that were right by place in the guess, from its first token on."""
     saved_steps: int = 0
     """That no sequence needed, since what was guessed for each that decoded was right."""
 

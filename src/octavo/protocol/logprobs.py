@@ -41,7 +41,7 @@ class TextOffsets:
 
 
 def _broken_off(begun: bytes, byte: bytes) -> int:
-    """How many characters (U+FFFD each) the bytes of one that was begun have become, when `byte` does not go on with it.
+    """How many characters (U+FFFD) the bytes of one that was begun have become, when `byte` does not go on with it.
 
     The decoder itself keeps some such bytes back, those of surrogates.
     """

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from octavo.backends.base import Backend, ChoiceRule, Plan, PlanRow, SampleRow, SlotOpen
+from octavo.backends.base import Backend, BlockCopy, ChoiceRule, Plan, PlanRow, SampleRow, SlotOpen
 from octavo.memory.pool import BlockPool
 from octavo.memory.prefix import Chain, PrefixCache
 from octavo.memory.table import BlockTable, Growth
@@ -146,7 +146,8 @@ class ModelDrafter:
             if guessed != token:
                 break
             right += 1
-        followed.computed += right
+        # The last token is computed in any case: the first guess comes from it.
+        followed.computed = min(followed.computed + right, len(text.tokens) - 1)
         followed.guessed = []
         self._store(text, followed)
         return followed
@@ -197,10 +198,13 @@ class ModelDrafter:
         self, rows: Sequence[tuple[Text, _Followed, int, tuple[Growth | None, ...]]]
     ) -> dict[Text, list[int]]:
         """Compute so many tokens of each text; the first guess for those that are known to the end then."""
-        opens, plan_rows, samples, chosen = [], [], [], []
+        opens, copies, plan_rows, samples, chosen = [], [], [], [], []
         load = StepLoad()
         for number, (text, followed, gap, growths) in enumerate(rows):
             start, end = followed.computed, followed.computed + gap
+            for group, growth in enumerate(growths):
+                if growth is not None and growth.copy is not None:
+                    copies.append(BlockCopy(group, *growth.copy))
             at: tuple[int, ...] = ()
             blocks: tuple[tuple[int, ...], ...] = ()
             if not followed.opened:
@@ -217,7 +221,7 @@ class ModelDrafter:
                 samples.append(SampleRow(number, gap - 1, followed.slot))
                 chosen.append(text)
             followed.computed = end
-        plan = Plan(self.steps, tuple(opens), rows=tuple(plan_rows), samples=tuple(samples))
+        plan = Plan(self.steps, tuple(opens), tuple(copies), tuple(plan_rows), tuple(samples))
         first = self._run(plan, load)
         for text, followed, _, _ in rows:
             self._store(text, followed)

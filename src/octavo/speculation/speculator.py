@@ -44,8 +44,9 @@ class Speculator:
         self._texts: dict[Sequence, Text] = {}
         self._asked = self._running = 0
         """How often it was asked, and how many sequences ran then."""
+        self.reached_at = [0] * MOST_TOKENS
         self.accepted_at = [0] * MOST_TOKENS
-        """Steps in which the draft at a place was right."""
+        """By place in a guess: how often a draft was tried there with all before it right, and was right too."""
 
     def propose(self) -> tuple[Draft, ...]:
         """For the next step."""
@@ -93,7 +94,15 @@ class Speculator:
         """What became of the drafts of a step."""
         for one in drafts:
             for place in range(one.accepted):
+                self.reached_at[place] += 1
                 self.accepted_at[place] += 1
+            if one.accepted < one.drafts:
+                self.reached_at[one.accepted] += 1
+
+    def check(self) -> None:
+        """Prove that the draft model leaked nothing. Raises AssertionError."""
+        if self._model is not None:
+            self._model.check()
 
     def close(self) -> None:
         """Free the draft model."""
