@@ -40,6 +40,8 @@ _MARGIN = 1.15
 """What a draft is taken to cost, in what it should: chances and times are estimates, and a wrong one must not lose."""
 _LOOK = 4
 """Places by which two guesses for one text are compared."""
+_LEAST_COST = 0.02
+"""Of a draft, in steps: the scheduler has to look at it, whatever the kernels take."""
 _FORGET = 0.01
 """How much better a model is thought of with each step in which it was not worth asking."""
 _UNKNOWN_DRAFT = 0.2
@@ -96,18 +98,19 @@ class Control:
         for each token of all. `guess`: what its guesses are like."""
         if not texts or self.fixed is not None:
             return self.fixed or 0
-        step, token = self._seconds(load)
-        cost = len(texts) * token + _MARGIN * (draft_s or _UNKNOWN_DRAFT * step)
+        cost = self._cost(load)
+        draft_s = _MARGIN * (draft_s or _UNKNOWN_DRAFT * cost.plain_s)
         runs = [1.0] * len(texts)
-        expected, count = float(load.tokens), 0
+        expected, step, count = float(load.tokens), cost.plain_s, 0
         while count < len(guess.tokens):
             runs = [run * self.chance(text, guess, count) for run, text in zip(runs, texts, strict=True)]
-            gain = sum(runs)
-            if gain * step <= expected * cost:
+            gain, taken = sum(runs), count * len(texts)
+            more = draft_s + sum([cost.token(taken + 1 + at) for at in range(len(texts))])
+            if gain * step <= expected * more:
                 break
             count += 1
             expected += gain
-            step += cost
+            step += more
         if not count:
             for text in texts:  # it is asked again some time
                 record = text.records.get(guess.source, _NO_RECORD)
@@ -119,8 +122,8 @@ class Control:
         """The least chance at which a draft in a step with this load, of streams that decode, is worth its time."""
         if self.fixed is not None:
             return 0.0
-        step, token = self._seconds(load)
-        return load.tokens * token / step
+        cost = self._cost(load)
+        return load.tokens * cost.token(1) / cost.plain_s
 
     def divide(self, offers: Sequence[Offer], load: StepLoad, room: int, target_s: float | None) -> list[int]:
         """How many tokens of each offer the step tries, `room` together at most, and no longer than `target_s`."""
@@ -130,16 +133,18 @@ class Control:
                 counts[number] = min(len(offer.guess.tokens), self.fixed, room)
                 room -= counts[number]
             return counts
-        step, token = self._seconds(load)
-        expected = float(load.tokens)
+        cost = self._cost(load)
+        expected, step, taken = float(load.tokens), cost.plain_s, 0
         heap = [(-self.chance(*offer, 0), number) for number, offer in enumerate(offers)]
         heapify(heap)
         while heap and room:
             gain, number = -heap[0][0], heap[0][1]
+            token = cost.token(taken + 1)
             too_long = target_s is not None and self._step_time.known and step + token > target_s
             if gain * step <= expected * token or too_long:
                 break
             counts[number] += 1
+            taken += 1
             room -= 1
             expected += gain
             step += token
@@ -173,13 +178,35 @@ class Control:
             text.biases[source], text.records[source] = bias, record
         text.guesses = []
 
-    def _seconds(self, load: StepLoad) -> tuple[float, float]:
-        """Of a step with this load, and of one more token in it, chosen behind too."""
-        step = self._step_time.predict(load)
-        if step <= 0:
-            return 1.0 + _UNKNOWN_COST * (load.tokens - 1), _MARGIN * _UNKNOWN_COST
-        more = load._replace(tokens=load.tokens + 1, samples=load.samples + 1)
-        return step, _MARGIN * max(self._step_time.predict(more) - step, 1e-3 * step)
+    def _cost(self, load: StepLoad) -> _Cost:
+        return _Cost(self._step_time, load)
+
+
+class _Cost:
+    """What drafts cost in a step with a given load."""
+
+    def __init__(self, step_time: StepTime, load: StepLoad) -> None:
+        self._step_time, self._load = step_time, load
+        self.plain_s = self._after = step_time.predict(load)
+        """Seconds of the step without drafts; any unit while nothing is known of the machine."""
+        self._known = self.plain_s > 0
+        if not self._known:
+            self.plain_s = 1.0 + _UNKNOWN_COST * (load.tokens - 1)
+        self._tokens: list[float] = []
+
+    def token(self, number: int) -> float:
+        """Seconds of the draft with this number, from 1 on: chosen behind, too."""
+        while len(self._tokens) < number:
+            if not self._known:
+                self._tokens.append(_MARGIN * _UNKNOWN_COST)
+                continue
+            more, load = len(self._tokens) + 1, self._load
+            after = self._step_time.predict(
+                load._replace(tokens=load.tokens + more, samples=load.samples + more)
+            )
+            self._tokens.append(max(_MARGIN * (after - self._after), _LEAST_COST * self.plain_s))
+            self._after = after
+        return self._tokens[number - 1]
 
 
 def _features(text: Text, guess: Guess, place: int) -> tuple[float, ...]:

@@ -156,7 +156,7 @@ class NgramDrafter:
         Prior(-1.5, 1.2, -1.5, 3.4, -1.5, -3.2),
     )
 
-    def __init__(self, least: int = 2, most: int = 16) -> None:
+    def __init__(self, least: int = 1, most: int = 16) -> None:
         if not 1 <= least <= most:
             raise ValueError(f"least is {least} and most {most}; 1 <= least <= most is needed")
         self._least, self._most = least, most

@@ -9,6 +9,7 @@ because they are fitted while the engine runs, in microseconds, and can be inver
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +23,13 @@ _MEMORY = 0.1
 _LEAST_BUCKETS = 3
 """Different kinds of steps that must have been seen before anything is predicted."""
 _SWEEPS = 60
+_EXACT = 8
+"""Up to so many tokens, each number is a kind of step of its own."""
+_KNEES = (0, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_FITS_OF_A_KNEE = 8
+"""Fits after which another knee is tried."""
+_BETTER = 0.95
+"""How much less the error must be for it to be taken."""
 
 
 class StepLoad(NamedTuple):
@@ -69,7 +77,10 @@ class _Bucket:
 
 
 class StepTime:
-    """seconds(load) = w₀ + w₁·tokens + w₂·samples + w₃·kv_tokens + w₄·pairs, all w ≥ 0.
+    """seconds(load) = w₀ + w₁·max(tokens − knee, 0) + w₂·samples + w₃·kv_tokens + w₄·pairs, all w ≥ 0.
+
+    A few tokens cost no more than one while the processor waits for weights (the roofline of Williams et al. 2009): up
+    to the knee.
 
     Steps are kept in buckets by their kind, so that a thousand decodes do not make it forget what a prompt costs. The
     factors minimise the relative error over the buckets (non-negative least squares by coordinate descent).
@@ -80,7 +91,8 @@ class StepTime:
         """`measured`: steps known from before."""
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._factors = [0.0] * 5
-        self._since_fit = 0
+        self._knee = 0
+        self._since_fit = self._fits = 0
         self._drift = 1.0
         self._spread = 0.0
         for one in measured:
@@ -94,7 +106,7 @@ class StepTime:
 
     @property
     def factors(self) -> tuple[float, ...]:
-        """Seconds per step, token, sample, KV token read and pair."""
+        """Seconds per step, token beyond the knee, sample, KV token read and pair."""
         return tuple(self._factors)
 
     def observe(self, load: StepLoad, seconds: float) -> None:
@@ -129,11 +141,15 @@ class StepTime:
 
     def _fitted(self, load: StepLoad) -> float:
         w0, w1, w2, w3, w4 = self._factors
-        return w0 + w1 * load.tokens + w2 * load.samples + w3 * load.kv_tokens + w4 * load.pairs
+        beyond = max(load.tokens - self._knee, 0)
+        return w0 + w1 * beyond + w2 * load.samples + w3 * load.kv_tokens + w4 * load.pairs
 
     def _place(self, load: StepLoad, seconds: float) -> bool:
         """Is it of a new kind?"""
-        kind = tuple(value.bit_length() // (1 if at == 0 else 2) for at, value in enumerate(load))
+        kind = tuple(
+            value.bit_length() // 2 if at else value if value <= _EXACT else _EXACT + value.bit_length()
+            for at, value in enumerate(load)
+        )
         bucket = self._buckets.get(kind)
         new = bucket is None
         if bucket is None:
@@ -142,20 +158,37 @@ class StepTime:
         return new
 
     def _fit(self) -> None:
+        """The factors, and now and then the knee: the next one up or down where that explains the steps better."""
         self._since_fit = 0
         if not self.known:
             return
-        rows = [
-            [value / bucket.seconds for value in (1.0, *bucket.load)] for bucket in self._buckets.values()
-        ]
+        self._fits += 1
+        error, factors = self._factors_for(self._knee)
+        if self._fits % _FITS_OF_A_KNEE == 1:
+            at = _KNEES.index(self._knee)
+            for knee in (*_KNEES[max(at - 1, 0) : at], *_KNEES[at + 1 : at + 2]):
+                other, found = self._factors_for(knee)
+                if other < _BETTER * error:
+                    error, factors, self._knee = other, found, knee
+        self._factors = factors
+
+    def _factors_for(self, knee: int) -> tuple[float, list[float]]:
+        """The sum of squared relative errors with this knee, and the factors that make it least."""
+        rows = []
+        for bucket in self._buckets.values():
+            tokens, *others = bucket.load
+            values = (1.0, max(tokens - knee, 0.0), *others)
+            rows.append([value / bucket.seconds for value in values])
         size = len(self._factors)
-        matrix = [[sum(row[i] * row[j] for row in rows) for j in range(size)] for i in range(size)]
-        target = [sum(row[i] for row in rows) for i in range(size)]
-        factors = self._factors
+        matrix = [[sum([row[i] * row[j] for row in rows]) for j in range(size)] for i in range(size)]
+        target = [sum([row[i] for row in rows]) for i in range(size)]
+        factors = list(self._factors)
         for _ in range(_SWEEPS):
             for i in range(size):
                 if matrix[i][i] <= 0:
                     factors[i] = 0.0
                     continue
-                rest = sum(matrix[i][j] * factors[j] for j in range(size) if j != i)
+                rest = sum([matrix[i][j] * factors[j] for j in range(size) if j != i])
                 factors[i] = max((target[i] - rest) / matrix[i][i], 0.0)
+        errors = [sum(map(mul, row, factors)) - 1.0 for row in rows]
+        return sum([error * error for error in errors]), factors
