@@ -5,8 +5,9 @@
     python -m benchmarks.speculation --model big.gguf --speculation draft:smollm2 --works prose
 
 Engines in this process answer the same prompts, one without guesses and one or two with, a step of each in turns; the
-answers must be equal, token for token. Work that copies (benchmarks.works) stands beside free prose. What loops at its
-end is left out: small models loop, and a loop guesses itself. --forced tries so many tokens in every step, beside what
+answers must be equal, token for token. Work that copies (benchmarks.works) stands beside free prose. With one stream,
+what loops at its end is left out (small models loop, and a loop guesses itself), and what should copy and does not.
+--forced tries so many tokens in every step, beside what
 the control does. --json writes the acceptance profile (docs/speculation-profile.md), which `octavo` reads to simulate.
 """
 
@@ -26,7 +27,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.engine import processor
-from benchmarks.works import COPYING, LOOP, WORKS, Work, loops
+from benchmarks.works import COPIED, COPYING, LOOP, WORKS, Work, copied, loops
 from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
 from octavo.engine.engine import Engine
@@ -43,18 +44,20 @@ T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8:
 
 
 class Asked:
-    """Requests on one engine, all at once. Seconds and steps are of the decoding, from the last first token on."""
+    """Requests on one engine, all at once. Seconds and tokens are of the time while all of them decode: from the last
+    first token on until the first one has ended, as on a server where others take the place of those that end."""
 
     def __init__(self, engine: Engine, adds: Sequence[Add]) -> None:
         self.engine = engine
         self.answers: dict[str, list[int]] = {add.request_id: [] for add in adds}
         self.seconds = 0.0
-        self.steps = self.tokens = 0
+        self.tokens = 0
+        self._ended = False
         for add in adds:
             engine.add(add)
 
     def step(self) -> None:
-        decoding = all(self.answers.values())
+        decoding = all(self.answers.values()) and not self._ended
         began = time.perf_counter()
         items = self.engine.step().items
         taken = time.perf_counter() - began
@@ -62,9 +65,9 @@ class Asked:
         for item in items:
             told += len(item.samples)
             self.answers[item.request_id].extend(sample.token for sample in item.samples)
+            self._ended |= item.finish_reason is not None
         if decoding:
             self.seconds += taken
-            self.steps += 1
             self.tokens += told
 
     @property
@@ -179,7 +182,7 @@ def compare(
     engines: Sequence[Engine], groups: Sequence[Sequence[Add]], pairs: int, streams: int
 ) -> tuple[list[list[float]], list[list[float]], int]:
     """Each engine's speed beside the first one's, by pair and by group; and how many answers count. With one stream,
-    answers that loop do not."""
+    those that loop do not, nor those that should copy and do not."""
     by_pair: list[list[list[float]]] = [[[] for _ in engines[1:]] for _ in range(pairs)]
     by_group: list[list[float]] = [[] for _ in engines[1:]]
     counted = 0
@@ -194,8 +197,10 @@ def compare(
                 other = asked[id(engine)]
                 assert other.answers == plain.answers, "an answer changed"
                 ratios[place].append(other.rate / plain.rate)
-            answer = next(iter(plain.answers.values()))
+            [(name, answer), *_] = plain.answers.items()
             left_out = streams == 1 and (loops(answer) or len(answer) < LOOP)
+            if streams == 1 and name.startswith(COPYING):
+                left_out |= copied(adds[0].prompt, answer) < COPIED
             if left_out:
                 break
         if left_out:

@@ -3,12 +3,17 @@ engine."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["COPYING", "WORKS", "Work", "loops"]
+__all__ = ["COPIED", "COPYING", "LOOP", "RUN", "WORKS", "Work", "copied", "loops"]
 
 LOOP = 64
 """Tokens at the end of an answer in which nothing may repeat itself."""
+RUN = 4
+COPIED = 0.75
+"""An answer copies if so much of it lies in runs of RUN tokens that stood before. A small model does not always do what
+it is asked, and an answer that was written anew is no copying work."""
 
 STORY = (
     "The lighthouse keeper had a dog called Bramble. Every evening at six they climbed the ninety steps to the lamp. "
@@ -160,3 +165,16 @@ def loops(tokens: list[int]) -> bool:
     """Do the last tokens consist of one run, again and again?"""
     end = tokens[-LOOP:]
     return any(end[period:] == end[:-period] for period in range(1, len(end) // 2 + 1))
+
+
+def copied(prompt: Sequence[int], answer: Sequence[int]) -> float:
+    """The share of the answer's tokens that lie in a run of RUN tokens that stood before, in either."""
+    tokens, begin = [*prompt, *answer], len(prompt)
+    runs: set[tuple[int, ...]] = set()
+    found: set[int] = set()
+    for end in range(RUN, len(tokens) + 1):
+        run = tuple(tokens[end - RUN : end])
+        if run in runs:
+            found.update(range(max(end - RUN, begin), end))
+        runs.add(run)
+    return len(found) / len(answer)

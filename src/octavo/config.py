@@ -58,7 +58,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     speculation: str = "auto"
     """Who guesses the next tokens, several of which a step can verify at once: what came after the same words before in
     the same text (`ngram`), or in earlier answers (`suffix`), the better of both (`auto`), a smaller model with the
-    same tokenizer (`draft:MODEL`), or nobody (`off`). Answers are the same."""
+    same tokenizer where these know less (`draft:MODEL`), or nobody (`off`). Answers are the same."""
     speculation_tokens: int | None = None
     """Guess so many tokens in every step, whatever that costs; by default as many as pay, or none."""
     prefix_cache: bool = True

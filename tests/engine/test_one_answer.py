@@ -251,14 +251,10 @@ def test_with_drafts(runner: Runner, adds: list[Add], alone: Answers, squeezed: 
 def test_with_a_draft_model(runner: Runner, adds: list[Add], alone: Answers, squeezed: bool) -> None:
     """The model itself: it is always right, in chunks and preempted too, with memory of its own that is as small."""
     longest = max(len(add.prompt) for add in adds) + 21
-    tight = {
-        "num_blocks": longest // 16 + 24,
-        "max_model_len": longest,
-        "budget_tokens": 40,
-        "max_running": 24,
-    }
-    draft = {"speculation": f"draft:{runner.folder}", "speculation_tokens": 3}
-    answers, stats = runner(*adds, **draft, **tight if squeezed else {})
+    changes: dict[str, Any] = {"speculation": f"draft:{runner.folder}", "speculation_tokens": 3}
+    if squeezed:
+        changes |= {"num_blocks": longest // 16 + 24, "max_model_len": longest, "max_running": 24}
+    answers, stats = runner(*adds, budget_tokens=40 if squeezed else 0, **changes)
     assert answers == alone
     assert stats.accepted_tokens == stats.draft_tokens > (30 if squeezed else 200)
     assert bool(stats.preemptions) is squeezed

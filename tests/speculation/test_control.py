@@ -7,7 +7,7 @@ import math
 import pytest
 
 from octavo.speculation.control import Control, Offer
-from octavo.speculation.drafter import Guess, Prior, Text
+from octavo.speculation.drafter import Elsewhere, Guess, Prior, Text
 from octavo.timing.step_time import StepLoad, StepTime, TimedLoad
 
 STEP_S, TOKEN_S, MARGIN = 0.004, 0.001, 1.15
@@ -27,7 +27,7 @@ def load_of(streams: int) -> StepLoad:
 
 def even(chance: float, record: float = 0.0) -> Prior:
     """Every token is right with this chance; less where the record is worse than usual."""
-    return Prior(math.log(chance / (1 - chance)) - 0.4 * record, 0.0, 0.0, record, 0.0, 0.0)
+    return Prior(math.log(chance / (1 - chance)) - 0.4 * record, 0.0, record, 0.0, 0.0, 0.0)
 
 
 def guess(count: int = 8, source: int = 0, same: int = 4) -> Guess:
@@ -78,14 +78,21 @@ def test_the_surest_guesses_come_first() -> None:
     assert control.best(text, [guess(source=0)]).guess.source == 0
 
 
-def test_more_equal_tokens_and_fewer_other_places_make_a_guess_surer() -> None:
-    prior = Prior(-1.0, 1.0, 0.0, 1.0, -1.0, -2.0)
-    control, text = Control([prior], step_time()), Text([], 0)
-    by_level = [control.chance(text, guess(same=same), 0) for same in range(17)]
-    assert by_level == sorted(by_level) and by_level[0] < by_level[8]
+def test_what_makes_a_guess_surer() -> None:
+    """More equal tokens before it, more places that go on alike, fewer and shorter ones that do not."""
+    control, text = Control([Prior(-1.0, 1.0, 1.0, -2.0, 0.5, -1.0)], step_time()), Text([], 0)
+    by_level = [control.chance(text, guess(same=same), 0) for same in range(18)]
+    assert by_level == sorted(by_level) and by_level[0] < by_level[8] < by_level[16] == by_level[17]
     assert control.chance(text, guess(same=2), 3) == control.chance(text, guess(same=5), 0)
-    doubtful = guess()._replace(doubts=(0.5,) * 8)
-    assert control.chance(text, doubtful, 0) < control.chance(text, guess(), 0)
+
+    def among(*places: tuple[int, int]) -> float:
+        """The first of these is the guess's own: what comes there, and how many tokens are the same before it."""
+        others = [([token, 9], 0, same) for token, same in places]
+        one = Guess((places[0][0],), 4, elsewhere=Elsewhere((places[0][0],), others))
+        return control.chance(text, one, 0)
+
+    assert among((1, 4), (1, 3)) > among((1, 4)) > among((1, 4), (2, 1)) > among((1, 4), (2, 3))
+    assert Elsewhere((1, 2), [([1], 0, 4), ([1, 3], 0, 2)]).at(1) == (0.5, 0.0, 2 / 16)
 
 
 def test_a_target_is_kept() -> None:

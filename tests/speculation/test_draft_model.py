@@ -43,7 +43,7 @@ def tiny(tiny_model_path: Path) -> StoredModel:
 
 
 def drafter(tiny: StoredModel, vocab_size: int = VOCAB, **sizes: int) -> ModelDrafter:
-    backend: Backend = Scripted(limits(**sizes), tiny)  # type: ignore[assignment]
+    backend: Backend = Scripted(limits(**sizes), tiny)
     return ModelDrafter(backend, vocab_size, ManualClock())
 
 
@@ -88,7 +88,7 @@ def test_right_guesses_are_not_computed_again(tiny: StoredModel) -> None:
 def test_a_long_text_is_read_in_parts_while_others_are_guessed(tiny: StoredModel) -> None:
     model = drafter(tiny, num_blocks=200, max_step_tokens=40, max_model_len=500)
     long, short = text(*(number % 200 for number in range(100))), text(7)
-    rounds = []
+    rounds: list[list[tuple[int, ...]]] = []
     while not rounds or not rounds[-1][0]:
         rounds.append(guessed(model, [long, short], 2))
         short.tokens += [short.tokens[-1] + 1]

@@ -107,7 +107,7 @@ def test_every_drafter_and_every_number_of_guesses(tiny_model_path: Path, tmp_pa
             assert stats.draft_tokens > (20 if count % 3 == 0 else 300)
             preempted += stats.preemptions
             if drafter == f"draft:{model.dir}":
-                assert stats.accepted_tokens > 0.9 * stats.draft_tokens  # but for predictions
+                assert stats.accepted_tokens > 0.97 * stats.draft_tokens  # but for what ends before
         answers, _ = answers_of(model, adds, speculation=drafter)
         assert answers == expected, f"{drafter}, as many as pay"
     assert preempted > 100

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,8 +52,7 @@ def test_the_longest_of_the_newest_places(
         same = looked_up(text, least, most)
         assert (found.same if found else 0) == same
         for guess in lookup.guesses(text, 5):
-            assert len(guess.tokens) == len(guess.doubts) == 5
-            assert all(0 <= doubt < 1 for doubt in guess.doubts)
+            assert len(guess.tokens) == 5
         if found:  # it goes on from some place where so many tokens were the same
             guessed = list(found.tokens)
             starts = [at for at in range(same, end) if text[at - same : at] == text[end - same :]]
@@ -67,8 +68,9 @@ def test_a_loop_is_guessed_beyond_its_end() -> None:
 def test_where_other_places_go_on_otherwise_is_doubtful() -> None:
     tokens = [1, 2, 5, 7, 1, 2, 6, 7, 9, 1, 2]
     [found] = Lookup(tokens, 2, 16).guesses(tokens, 2)
-    assert found.tokens == (6, 7)
-    assert found.doubts == (1 / 3, 0)
+    assert found.tokens == (6, 7) and found.elsewhere is not None
+    assert found.elsewhere.at(0) == (2 / 6, math.log1p(1), 2 / 16)
+    assert found.elsewhere.at(1) == (0, math.log1p(2), 0)
 
 
 SOURCE = list(range(100, 130))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from octavo.speculation.drafter import Several, Text
@@ -30,7 +31,8 @@ def test_the_longest_match_wins_and_of_equal_ones_the_newest() -> None:
     drafter.ended(text([8, 1, 2, 3, 40]))
     drafter.ended(text([9, 1, 2, 3, 41]))
     [[newest]] = drafter.draft([text([5, 1, 2, 3])], 1)
-    assert newest.tokens == (41,) and newest.doubts == (1 / 3,)
+    assert newest.tokens == (41,) and newest.elsewhere is not None
+    assert newest.elsewhere.at(0) == (3 / 8, math.log1p(1), 3 / 16)
     [[longer]] = drafter.draft([text([8, 1, 2, 3])], 1)
     assert longer.tokens == (40,) and longer.same == 4
 

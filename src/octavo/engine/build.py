@@ -23,7 +23,6 @@ from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.profiles import PROFILES, Targets
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
 from octavo.speculation.draft_model import ModelDrafter
-from octavo.speculation.prediction import PredictionDrafter
 from octavo.speculation.registry import DRAFTERS, draft_model_of
 from octavo.speculation.speculator import MOST_TOKENS, Speculator
 from octavo.text.vocabulary import Vocabulary
@@ -148,9 +147,8 @@ def _speculator(config: EngineConfig, scheduler: Scheduler, model: ModelDrafter 
         raise SettingsError(f"speculation_tokens is {tokens}; it must be 1 to {MOST_TOKENS}.")
     if config.speculation == "off":
         return None
-    if model is not None:
-        return Speculator(PredictionDrafter(), scheduler, model=model, fixed=tokens)
-    return Speculator(DRAFTERS[config.speculation](), scheduler, fixed=tokens)
+    drafter = DRAFTERS["auto" if model is not None else config.speculation]()
+    return Speculator(drafter, scheduler, model=model, fixed=tokens)
 
 
 def _step_log(config: EngineConfig, settings: SchedulerConfig, vocabulary: Vocabulary) -> StepLog | None:

@@ -24,6 +24,7 @@ __all__ = ["Control", "Offer"]
 _LONG = 16
 """Equal tokens before, from which on more do not matter."""
 _LEVELS = tuple(math.log1p(level) for level in range(_LONG + 1))
+_NOTHING = (0.0, 0.0, 0.0)
 _RATE = 0.05
 """Of learning, for what all texts share."""
 _OWN_RATE = 0.2
@@ -211,14 +212,9 @@ class _Cost:
 
 def _features(text: Text, guess: Guess, place: int) -> tuple[float, ...]:
     """In the order of `Prior`."""
-    level = guess.same + place
-    long = level >= _LONG
-    doubt = guess.doubts[place] if guess.doubts else 0.0
     return (
         1.0,
-        _LEVELS[_LONG if long else level],
-        float(long),
+        _LEVELS[min(guess.same + place, _LONG)],
         text.records.get(guess.source, _NO_RECORD),
-        doubt,
-        0.0 if long else doubt,
+        *(_NOTHING if guess.elsewhere is None else guess.elsewhere.at(place)),
     )

@@ -50,7 +50,7 @@ class ModelDrafter:
     """One draft model. Guesses are made for all texts together, a token of each in one step of it."""
 
     name = "draft"
-    priors: tuple[Prior, ...] = (Prior(0.0, 0.0, 0.0, 2.5, 0.0, 0.0),)
+    priors: tuple[Prior, ...] = (Prior(0.0, 0.0, 2.5, 0.0, 0.0, 0.0),)
 
     def __init__(self, backend: Backend, vocab_size: int, clock: Clock) -> None:
         """`vocab_size`: of the model that verifies; ids beyond it are not guessed."""

@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log1p
 from typing import NamedTuple, Protocol
 
 from octavo.backends.base import ChoiceRule
 
-__all__ = ["Drafter", "Guess", "Prior", "Several", "Text"]
+__all__ = ["Drafter", "Elsewhere", "Guess", "Prior", "Several", "Text"]
+
+
+class Elsewhere:
+    """What came at all the places that are like the one where a guess was found, that one too."""
+
+    __slots__ = ("_places", "_tokens")
+
+    def __init__(self, tokens: tuple[int, ...], places: Sequence[tuple[list[int], int, int]]) -> None:
+        """`tokens`: of the guess. `places`: a list of tokens, where it goes on, how many tokens before are the same."""
+        self._tokens = tokens
+        self._places = places
+
+    def at(self, place: int) -> tuple[float, float, float]:
+        """Of the token at `place`: the share of the other places that have another one, by their lengths; the logarithm
+        of how many have the same; and how long the longest one is that has another, as a part of 16 tokens."""
+        token = self._tokens[place]
+        agree = differ = 0.0
+        same = rival = 0
+        for tokens, start, length in self._places:
+            if start + place < len(tokens):
+                if tokens[start + place] == token:
+                    agree += length
+                    same += 1
+                else:
+                    differ += length
+                    rival = max(rival, length)
+        return differ / (agree + differ + 2.0), log1p(same), rival / 16.0
 
 
 class Guess(NamedTuple):
@@ -18,8 +46,8 @@ class Guess(NamedTuple):
     """How many tokens before were as they are now, where it was found."""
     source: int = 0
     """Which of several sources it is from."""
-    doubts: tuple[float, ...] = ()
-    """By place: the share of other places like that one where something else came (without: nothing else is known)."""
+    elsewhere: Elsewhere | None = None
+    """What else is known of it."""
 
 
 class Text:
@@ -73,14 +101,12 @@ class Prior(NamedTuple):
     bias: float
     level: float
     """Of log(1 + the tokens before it that were the same, those of the guess too)."""
-    long: float
-    """Where these are 16 or more."""
     record: float
     """Of the source's record in this text, 0 to 1."""
     doubt: float
-    """Of the share of other places that disagree."""
-    short_doubt: float
-    """The same, where fewer than 16 tokens were the same."""
+    agreement: float
+    rival: float
+    """Of what `Elsewhere.at` gives."""
 
 
 class Drafter(Protocol):

@@ -8,8 +8,9 @@ a word more or another one, it is most likely to come back to it nearby: a singl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
-from octavo.speculation.drafter import Guess, Prior, Text
+from octavo.speculation.drafter import Elsewhere, Guess, Prior, Text
 
 __all__ = ["Lookup", "NgramDrafter"]
 
@@ -47,12 +48,11 @@ class Lookup:
         """At most one of each source, of `count` tokens at most. O(1) but for the tokens that are new."""
         self._index(len(self._reference) - (self._reference is tokens))
         self._follow(tokens)
-        places, lengths = self._places(tokens)
+        places = self._places(tokens)
         found: list[Guess] = []
         start = length = 0
         if places:
-            length = max(lengths)
-            start = places[lengths.index(length)]
+            _, start, length = max(places, key=itemgetter(2))  # of equal ones the first, which is the newest
             found.append(self._guess(tokens, start, length, RUN, places, count))
         if self._anchor >= 0:
             if self._apart and not self._find_near(tokens):
@@ -90,11 +90,11 @@ class Lookup:
                 break
         self._seen = len(tokens)
 
-    def _places(self, tokens: list[int]) -> tuple[list[int], list[int]]:
-        """Where the last tokens stand in the reference, the newest place first, and how many of them there."""
+    def _places(self, tokens: list[int]) -> list[tuple[list[int], int, int]]:
+        """Where the last tokens stand in the reference, the newest place first: the reference, the place behind them,
+        and how many of them stand there."""
         reference, least, most, end = self._reference, self._least, self._most, len(tokens) - 1
-        places: list[int] = []
-        lengths: list[int] = []
+        places: list[tuple[list[int], int, int]] = []
         place = self._last.get(tuple(tokens[end + 1 - least :]), -1)
         while place >= 0 and len(places) < _CANDIDATES:
             if place + 1 < len(reference):
@@ -102,10 +102,9 @@ class Lookup:
                 longest = min(most, place + 1, end + 1)
                 while same < longest and reference[place - same] == tokens[end - same]:
                     same += 1
-                places.append(place + 1)
-                lengths.append(same)
+                places.append((reference, place + 1, same))
             place = self._before[place]
-        return places, lengths
+        return places
 
     def _find_near(self, tokens: list[int]) -> bool:
         """Does the text go on near the place where it left the reference? It does if its last tokens, of those since,
@@ -128,23 +127,21 @@ class Lookup:
         return best > 0
 
     def _guess(
-        self, tokens: list[int], start: int, same: int, source: int, places: list[int], count: int
+        self,
+        tokens: list[int],
+        start: int,
+        same: int,
+        source: int,
+        places: Sequence[tuple[list[int], int, int]],
+        count: int,
     ) -> Guess:
         reference = self._reference
         found = reference[start : start + count]
         if reference is tokens:
             while len(found) < count:  # the run goes on into itself: a loop
                 found.append(found[len(found) - (len(tokens) - start)])
-        others = [reference[place : place + count] for place in places]
-        doubts = []
-        for at, token in enumerate(found):
-            differ = there = 0
-            for other in others:
-                if at < len(other):
-                    there += 1
-                    differ += other[at] != token
-            doubts.append(differ / (there + 1))
-        return Guess(tuple(found), same, source, tuple(doubts))
+        guessed = tuple(found)
+        return Guess(guessed, same, source, Elsewhere(guessed, places))
 
 
 class NgramDrafter:
@@ -152,11 +149,11 @@ class NgramDrafter:
 
     name = "ngram"
     priors: tuple[Prior, ...] = (
-        Prior(-1.8, 1.2, -1.5, 3.4, -1.5, -3.2),
-        Prior(-1.5, 1.2, -1.5, 3.4, -1.5, -3.2),
+        Prior(-3.9, 1.7, 1.2, -2.2, 1.8, -1.6),
+        Prior(-1.4, 1.7, 0.5, -2.6, 0.8, -0.4),
     )
 
-    def __init__(self, least: int = 1, most: int = 16) -> None:
+    def __init__(self, least: int = 2, most: int = 16) -> None:
         if not 1 <= least <= most:
             raise ValueError(f"least is {least} and most {most}; 1 <= least <= most is needed")
         self._least, self._most = least, most

@@ -19,8 +19,8 @@ class PredictionDrafter:
 
     name = "prediction"
     priors: tuple[Prior, ...] = (
-        Prior(-1.0, 1.2, -0.5, 3.4, -1.5, -3.2),
-        Prior(0.5, 1.0, -1.0, 2.0, -1.5, -2.0),
+        Prior(-3.4, 1.7, 1.2, -2.2, 1.8, -1.6),
+        Prior(-0.2, 1.7, 1.0, -1.6, 0.8, -0.4),
     )
 
     def __init__(self, least: int = 2, most: int = 16) -> None:

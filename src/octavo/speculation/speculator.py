@@ -113,10 +113,13 @@ class Speculator:
         """New guesses for each text, after a look at what became of the last ones."""
         control = self.control
         count = control.fixed or MOST_TOKENS
-        for text, found in zip(texts, self._drafter.draft(texts, count), strict=True):
+        for text in texts:
             if text.guesses:
                 control.learn(text)
-            text.guesses, text.guessed_at = found, len(text.tokens)
+            text.guesses, text.guessed_at = [], len(text.tokens)
+        if self._model is None or control.fixed is None:  # to measure a model, nothing but the model
+            for text, found in zip(texts, self._drafter.draft(texts, count), strict=True):
+                text.guesses = found
         if self._model is None:
             return
         asked = [text for text in texts if control.prefers(text, self._model_guess)]

@@ -16,8 +16,9 @@ import msgspec
 
 __all__ = ["StepLoad", "StepTime", "TimedLoad"]
 
-_REFIT_EVERY = 8
-"""Observed steps between two fits."""
+_REFIT_EVERY = (8, 32)
+"""Observed steps between two fits: at first, and after _EARLY_FITS of them."""
+_EARLY_FITS = 25
 _MEMORY = 0.1
 """Weight of a new step in its bucket, and in the drift, once there are ten."""
 _LEAST_BUCKETS = 3
@@ -119,7 +120,7 @@ class StepTime:
             self._spread += _MEMORY * (abs(ratio / self._drift - 1.0) - self._spread)
         new = self._place(load, seconds)
         self._since_fit += 1
-        if new or self._since_fit >= _REFIT_EVERY:
+        if new or self._since_fit >= _REFIT_EVERY[self._fits > _EARLY_FITS]:
             self._fit()
 
     def predict(self, load: StepLoad) -> float:
