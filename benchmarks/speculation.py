@@ -7,8 +7,8 @@
 Engines in this process answer the same prompts, one without guesses and one or two with, a step of each in turns; the
 answers must be equal, token for token. Work that copies (benchmarks.works) stands beside free prose. With one stream,
 what loops at its end is left out (small models loop, and a loop guesses itself), and what should copy and does not.
---forced tries so many tokens in every step, beside what
-the control does. --json writes the acceptance profile (docs/speculation-profile.md), which `octavo` reads to simulate.
+--forced tries so many tokens in every step, beside what the control does. --json writes the acceptance profile
+(docs/speculation-profile.md), for simulations.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -114,7 +115,7 @@ class Bench:
         params = SamplingParams(
             temperature=temperature, max_tokens=self._outputs, seed=1, ignore_eos=ignore_eos
         )
-        return Add(name, tuple(ids), params, 0.0, cache_salt=name)
+        return Add(name, tuple(ids), params, 0.0)
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -191,7 +192,9 @@ def compare(
         left_out = False
         for number in range(pairs):
             order = engines if number % 2 else [*reversed(engines)]
-            asked = {id(one.engine): one for one in ask(order, adds)}
+            # Of a scope of its own: what was answered in the turn before is no guess.
+            own_adds = [msgspec.structs.replace(add, cache_salt=f"{add.request_id} {number}") for add in adds]
+            asked = {id(one.engine): one for one in ask(order, own_adds)}
             plain = asked[id(engines[0])]
             for place, engine in enumerate(engines[1:]):
                 other = asked[id(engine)]
@@ -237,8 +240,8 @@ def main() -> None:
     parser.add_argument("--forced", type=int, metavar="TOKENS", help="one more engine that guesses so many")
     parser.add_argument(
         "--speculation",
-        default="ngram",
-        help=f"{', '.join(DRAFTERS)} or draft:MODEL; suffix and auto know the answers of the turns before",
+        default="auto",
+        help=f"{', '.join(DRAFTERS)} or draft:MODEL; each turn has a scope of its own, so suffix finds nothing here",
     )
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--temperature", type=float, default=0.0)
