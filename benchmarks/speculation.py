@@ -1,6 +1,6 @@
 """What guessed tokens are worth: the same requests with and without, in turns, and how often guesses are right.
 
-    python -m benchmarks.speculation [--pairs 10] [--outputs 200] [--streams 1 8 32] [--speculation auto] [--json FILE]
+    python -m benchmarks.speculation [--pairs 10] [--outputs 240] [--streams 1 8 32] [--speculation auto] [--json FILE]
     python -m benchmarks.speculation --forced 4 --streams 1 2 4 8 16 32 64 --works code
     python -m benchmarks.speculation --model big.gguf --speculation draft:smollm2 --works prose
 
@@ -235,7 +235,7 @@ def main() -> None:
     )
     parser.add_argument("--model", default="smollm2", help="alias, path or hf: reference")
     parser.add_argument("--pairs", type=int, default=10, help="turns of each comparison")
-    parser.add_argument("--outputs", type=int, default=200, help="tokens of each answer, at most")
+    parser.add_argument("--outputs", type=int, default=240, help="tokens of each answer, at most")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--forced", type=int, metavar="TOKENS", help="one more engine that guesses so many")
     parser.add_argument(

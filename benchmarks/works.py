@@ -19,17 +19,26 @@ STORY = (
     "The lighthouse keeper had a dog called Bramble. Every evening at six they climbed the ninety steps to the lamp. "
     "The keeper cleaned the glass while Bramble watched the ships. On the third of March a fog came in from the north, "
     "and for two days nobody saw the harbour. On the second night the lamp went out. The keeper found that the oil had "
-    "been stolen, and only one footprint was left on the floor. Bramble sniffed at it and ran down to the boats. "
+    "been stolen, and only one footprint was left on the floor. Bramble sniffed at it and ran down to the boats. There "
+    "sat an old man with a can between his knees. He said that his own lamp had been dark for a week, and that his son "
+    "was still at sea. The keeper gave him half of the oil and carried the rest up the stairs. Before midnight both "
+    "lamps burned again, and at dawn three ships came home through the fog. "
 )
 NOTICE = (
     "The library will be closed from Monday, 3 June, until Friday, 14 June, while the roof is mended. Books that are "
     "due in these two weeks may be returned on Saturday, 15 June, without a fine. Readers with a yellow card can use "
-    "the reading room of the town hall between nine and five. Please ask Mrs Hall at the desk for a key to the lockers."
+    "the reading room of the town hall between nine and five. Please ask Mrs Hall at the desk for a key to the lockers. "
+    "The children's hour on Wednesday, 5 June, moves to the school in Mill Lane. Newspapers lie in the hall of the post "
+    "office, and the photocopier stands in the baker's shop. Loans from other libraries arrive a week later than usual. "
+    "The library opens again on Monday, 17 June, at ten, with tea and cake for everybody who comes."
 )
 LETTER = (
     "Dear Mr Parker, thank you for your letter of 12 April. We are sorry that the kettle which we sent you was broken. "
-    "We will send you a new one this week, and you do not need to send the old one back. If the new kettle does not "
-    "arrive by the end of the month, please call our office in Bristol. Yours sincerely, Anna Webb."
+    "We will send you a new one this week, and you do not need to send the old one back. The new kettle comes with a "
+    "guarantee of three years. If it does not arrive by the end of the month, please call our office in Bristol between "
+    "eight and four. You also asked about the blue teapot in our spring catalogue. It is no longer made, but we still "
+    "have two of them in our shop in Bath, and we can keep one for you until the tenth of May. With this letter you "
+    "find a voucher for ten pounds, which you can use in all our shops. Yours sincerely, Anna Webb."
 )
 RECORDS = "\n".join(
     f"Order {1040 + 7 * number}: {name}, {2 + number} pieces, to {town}, {'paid' if number % 3 else 'not paid'}."
@@ -48,7 +57,10 @@ RECORDS = "\n".join(
 MINUTES = (
     "The meeting began at ten. Mr Lowe said that the bridge must be closed in winter. Mrs Hart asked who would pay for "
     "the new road. Mr Lowe answered that the county would pay for half of it. Miss Dean said that the school bus could "
-    "not use the old road. Mrs Hart proposed to ask the parents first. Mr Lowe agreed. The meeting ended at noon."
+    "not use the old road. Mrs Hart proposed to ask the parents first. Mr Lowe agreed. The treasurer read the accounts "
+    "of last year. Miss Dean asked why the hall had cost more than planned. The treasurer said that the price of coal "
+    "had gone up twice. Mrs Hart thanked him for his work. The next meeting will be on the second of May. Mr Lowe will "
+    "bring a map of the road. The meeting ended at noon."
 )
 CODE = """class Account:
     def __init__(self, owner, balance):
@@ -129,8 +141,8 @@ class Work(NamedTuple):
 WORKS: dict[str, list[Work]] = {
     "edit": [
         Work(f"Correct the spelling of this text and repeat all of it:\n\n{STORY}"),
-        Work(f"Repeat this text, but write Rex instead of Bramble:\n\n{STORY}"),
-        Work(f"Repeat this text word for word:\n\n{STORY}"),
+        Work(f"Repeat these minutes, but write Mr Brown instead of Mr Lowe:\n\n{MINUTES}"),
+        Work(f"Repeat this notice word for word:\n\n{NOTICE}"),
         Work(f"Rewrite this notice with July instead of June:\n\n{NOTICE}"),
         Work(f"Correct the mistakes in this letter and show all of it:\n\n{LETTER}"),
         Work(f"Repeat this letter, but to Mrs Brown:\n\n{LETTER}"),
