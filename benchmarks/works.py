@@ -25,18 +25,19 @@ STORY = (
     "lamps burned again, and at dawn three ships came home through the fog. "
 )
 NOTICE = (
-    "The library will be closed from Monday, 3 June, until Friday, 14 June, while the roof is mended. Books that are "
-    "due in these two weeks may be returned on Saturday, 15 June, without a fine. Readers with a yellow card can use "
-    "the reading room of the town hall between nine and five. Please ask Mrs Hall at the desk for a key to the lockers. "
-    "The children's hour on Wednesday, 5 June, moves to the school in Mill Lane. Newspapers lie in the hall of the post "
-    "office, and the photocopier stands in the baker's shop. Loans from other libraries arrive a week later than usual. "
-    "The library opens again on Monday, 17 June, at ten, with tea and cake for everybody who comes."
+    "The library will be closed from Monday, 3 June, until Friday, 14 June, while the roof is mended. Books that "
+    "are due in these two weeks may be returned on Saturday, 15 June, without a fine. Readers with a yellow card "
+    "can use the reading room of the town hall between nine and five. Please ask Mrs Hall at the desk for a key to "
+    "the lockers. The children's hour on Wednesday, 5 June, moves to the school in Mill Lane. Newspapers lie in the "
+    "hall of the post office, and the photocopier stands in the baker's shop. Loans from other libraries arrive a "
+    "week later than usual. The library opens again on Monday, 17 June, at ten, with tea and cake for everybody who "
+    "comes."
 )
 LETTER = (
     "Dear Mr Parker, thank you for your letter of 12 April. We are sorry that the kettle which we sent you was broken. "
     "We will send you a new one this week, and you do not need to send the old one back. The new kettle comes with a "
-    "guarantee of three years. If it does not arrive by the end of the month, please call our office in Bristol between "
-    "eight and four. You also asked about the blue teapot in our spring catalogue. It is no longer made, but we still "
+    "guarantee of three years. If it does not arrive by the end of the month, please call our office in Bristol between"
+    " eight and four. You also asked about the blue teapot in our spring catalogue. It is no longer made, but we still "
     "have two of them in our shop in Bath, and we can keep one for you until the tenth of May. With this letter you "
     "find a voucher for ten pounds, which you can use in all our shops. Yours sincerely, Anna Webb."
 )

@@ -244,6 +244,19 @@ def test_settings_are_checked(tiny_model_path: Path, tmp_path: Path) -> None:
         LLM(tmp_path / "absent.gguf")
 
 
+def test_a_draft_model_is_found_by_its_name(llm: LLM, tiny_model_path: Path) -> None:
+    draft = f"draft:{tiny_model_path}"
+    with LLM(tiny_model_path, num_blocks=64, speculation=draft, speculation_tokens=4) as guessing:
+        params = SamplingParams(max_tokens=20, seed=3, ignore_eos=True)
+        [output], [plain] = guessing.generate("Hello", params), llm.generate("Hello", params)
+        assert output.outputs == plain.outputs
+        assert guessing._engine.stats().saved_steps == 15
+    with pytest.raises(SettingsError, match="speculation is 'drafts'"):
+        LLM(tiny_model_path, speculation="drafts")
+    with pytest.raises(SettingsError, match="speculation"):
+        LLM(tiny_model_path, speculation=4)
+
+
 def test_the_reference_backend_is_there_too(tiny_model_path: Path) -> None:
     with LLM(tiny_model_path, backend="reference", num_blocks=32, kv_dtype="fp32") as llm:
         [output] = llm.generate("Hello", GREEDY)

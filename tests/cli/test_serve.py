@@ -171,6 +171,9 @@ def test_a_taken_port_is_refused(capfd: pytest.CaptureFixture[str], tiny_model_p
         (["--gpu-memory-utilization", "7"], ["memory_utilization", "7"]),
         (["--step-log", "/no/such/folder/steps.log"], ["/no/such/folder/steps.log"]),
         (["--host", "nowhere.invalid"], ["nowhere.invalid"]),
+        (["--speculation", "much"], ["speculation is 'much'", "draft: and a model"]),
+        (["--speculation", "draft:/no/such/file.gguf"], ["/no/such/file.gguf"]),
+        (["--speculation-tokens", "17"], ["speculation_tokens is 17", "1 to 16"]),
     ],
 )
 def test_settings_that_cannot_work_are_refused(
@@ -178,6 +181,22 @@ def test_settings_that_cannot_work_are_refused(
 ) -> None:
     line = _refusal(capfd, str(tiny_model_path), "--port", "0", *arguments)
     assert all(part in line for part in parts)
+
+
+def test_a_model_guesses_for_another_one(tiny_model_path: Path) -> None:
+    draft = f"draft:{tiny_model_path}"
+    arguments = [str(tiny_model_path), "--port", "0", "--kv-memory", "8MiB", "--speculation", draft]
+    with _served(*arguments, "--speculation-tokens", "3") as process:
+        _, curl = _announced(process)
+        assert _as_curl_would(curl).endswith("data: [DONE]\n\n")
+        metrics = httpx2.get(shlex.split(curl)[2].replace("/v1/chat/completions", "/metrics")).text
+        counted = {
+            name.removeprefix("vllm:spec_decode_num_").partition("{")[0]: float(value)
+            for name, _, value in (line.rpartition(" ") for line in metrics.splitlines())
+            if name.startswith("vllm:spec_decode_num_") and "position" not in name
+        }
+        assert counted["accepted_tokens_total"] == counted["draft_tokens_total"] > 0
+        assert _end(process, signal.SIGINT) == (0, "")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from octavo.config import EngineConfig
@@ -48,6 +49,15 @@ def test_a_share_of_what_is_free_when_asked_for_and_a_size_wins() -> None:
         limits_for(SPEC, asked, available_bytes=beside)
     both = config(memory_utilization=0.5, kv_memory_bytes=10 * PER_BLOCK)
     assert limits_for(SPEC, both, available_bytes=400 * PER_BLOCK).num_blocks == 10
+
+
+def test_a_draft_model_has_as_many_blocks_of_its_own() -> None:
+    draft = msgspec.structs.replace(SPEC, kv_groups=(KVGroup((0,), 1, 32),))
+    assert limits_for(SPEC, config(), available_bytes=600 * PER_BLOCK, draft=draft).num_blocks == 100
+    asked = config(kv_memory_bytes=30 * PER_BLOCK)
+    assert limits_for(SPEC, asked, available_bytes=400 * PER_BLOCK, draft=draft).num_blocks == 20
+    with pytest.raises(SettingsError, match=f"takes {30 * PER_BLOCK * 3 // 2} bytes"):
+        limits_for(SPEC, config(num_blocks=30), available_bytes=30 * PER_BLOCK, draft=draft)
 
 
 def test_the_longest_sequence_is_what_the_memory_holds() -> None:

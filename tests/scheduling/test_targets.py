@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 
-from octavo.scheduling.profiles import PROFILES, Targets
+from octavo.scheduling.inputs import Service
+from octavo.scheduling.profiles import PROFILES, Targets, targets_of
 from octavo.timing.step_time import StepLoad, StepTime, TimedLoad
+from tests.fakes import make_engine, request
 from tests.scheduling.timed import MEASURED, Timed, seconds_of
 
 
@@ -144,3 +147,22 @@ def test_the_largest_chunk_is_the_last_that_fits() -> None:
         model.predict(load.with_chunk(0, count, 1)) <= 0.1 < model.predict(load.with_chunk(0, count + 1, 1))
     )
     assert model.most_tokens(load, 0, 512, 1e-6) == 0 and model.most_tokens(load, 0, 512, 100.0) == 512
+
+
+def test_a_requests_own_targets_win_over_its_profiles() -> None:
+    usual = Targets(ttft_s=9.0, tbt_s=8.0)
+    assert targets_of(Service(), usual) is usual
+    assert targets_of(Service(profile="chat"), usual) == PROFILES["chat"]
+    assert targets_of(Service(tbt_s=0.02), usual) == Targets(ttft_s=9.0, tbt_s=0.02)
+    own = targets_of(Service(profile="voice", ttft_s=0.3), usual)
+    assert own == msgspec.structs.replace(PROFILES["voice"], ttft_s=0.3)
+
+
+def test_a_requests_own_target_binds_the_steps_that_it_decodes_in() -> None:
+    service = Service(tbt_s=0.02, ttft_s=0.5)
+    add = msgspec.structs.replace(request("r", "hello", max_tokens=30), service=service)
+    engine = make_engine()
+    engine.add(add)
+    engine.step()
+    [sequence] = engine._scheduler.running
+    assert sequence.between_s == 0.02 and sequence.request.deadline_s == 0.5

@@ -11,6 +11,7 @@ import pytest
 from tests.server.conftest import Server
 
 ABORTED = 'vllm:request_success_total{finished_reason="abort"}'
+ENDED = 'vllm:request_success_total{finished_reason="length"}'
 ENDLESS = {"prompt": [70] * 200, "max_tokens": None, "ignore_eos": True}
 
 
@@ -38,14 +39,16 @@ def test_a_client_that_leaves_frees_its_blocks(server: Server, extra: dict[str, 
 
 
 def test_clients_that_leave_the_queue_are_never_served(server: Server) -> None:
-    """200 blocks hold six of these at once."""
-    before = server.metrics()[ABORTED]
-    connections = [start(server, {**ENDLESS, "stream": i % 2 == 0}) for i in range(12)]
+    """200 blocks hold eight of these at once; some may end meanwhile."""
+    before = server.metrics()
+    bodies = [{**ENDLESS, "prompt": [70 + i] * 400, "stream": i % 2 == 0} for i in range(40)]
+    connections = [start(server, body) for body in bodies]
     server.until(lambda: server.metrics()["vllm:num_requests_waiting"] > 0)
     for connection in connections[::-1]:
         connection.close()
     server.until_idle()
-    assert server.metrics()[ABORTED] == before + 12
+    left, ended = (server.metrics()[name] - before[name] for name in (ABORTED, ENDED))
+    assert left + ended == 40 and left > 10
     server.complete(prompt="a", max_tokens=1)
 
 

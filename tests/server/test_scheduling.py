@@ -81,6 +81,47 @@ def test_priority_user_and_profile_change_nothing_in_an_answer(server: Server) -
         assert server.complete(**asked, **own)["choices"] == usual
 
 
+def test_targets_of_one_request_stand_in_headers(server: Server) -> None:
+    body = {"prompt": "Once", "max_tokens": 8, "seed": 3}
+
+    def ask(headers: dict[str, str]) -> Any:
+        return server.client.post("/v1/completions", json=body, headers=headers)
+
+    usual = ask({}).json()["choices"]
+    for headers in (
+        {"x-slo-ttft-ms": "200"},
+        {"X-SLO-TBT-MS": "0.5"},
+        {"x-slo-ttft-ms": "1", "x-slo-tbt-ms": "50"},
+    ):
+        answer = ask(headers)
+        assert answer.status_code == 200 and answer.json()["choices"] == usual
+    for wrong in ("0", "-5", "nan", "inf", "1e3", "", "3600001", "٣", "fast"):
+        refused = ask({"x-slo-tbt-ms": wrong.encode()})  # type: ignore[dict-item]
+        assert refused.status_code == 400, wrong
+        error = refused.json()["error"]
+        assert error["param"] == "x-slo-tbt-ms" and "milliseconds" in error["message"]
+
+
+@pytest.fixture
+def strict(tiny_engine: dict[str, Any]) -> Iterator[Server]:
+    server = Server(tiny_engine, strict=True)
+    yield server
+    server.stop()
+
+
+def test_a_strict_server_refuses_what_nobody_knows(strict: Server, server: Server) -> None:
+    for path, body in (
+        ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+        ("/tokenize", {"prompt": "a"}),
+    ):
+        assert strict.post(path, **body).status_code == 200
+        refused = strict.post(path, **body, temprature=0)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "temprature"
+        assert server.post(path, **body, temprature=0).status_code == 200
+
+
 def test_the_report_tells_what_memory_was_good_for(server: Server) -> None:
     server.complete(prompt="Once upon a time", max_tokens=30, ignore_eos=True, n=2)
     report = server.client.get("/report").json()

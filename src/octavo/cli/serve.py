@@ -70,6 +70,12 @@ def serve(
             help="Sequences that may wait for a slot; a request beyond is answered with 503 and Retry-After.",
         ),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Refuse requests with fields that nobody knows; by default the log names them."
+        ),
+    ] = False,
     drain_timeout: Annotated[
         float,
         typer.Option(
@@ -112,6 +118,7 @@ def serve(
         cache_per_key=cache_scope == "key",
         key_profiles=key_profiles,
         max_queued=max_queued,
+        strict=strict,
         drain_timeout_s=drain_timeout,
         on_end=_print_report if report else None,
         on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),

@@ -14,10 +14,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
+from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
 from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
 from octavo.scheduling.inputs import Service
 
-__all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "Message", "StreamOptions"]
+__all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "StreamOptions"]
 
 MAX_PROMPTS = 1024
 """Prompts in one request."""
@@ -306,28 +307,11 @@ class CompletionRequest(_Request, kw_only=True):
         )
 
 
-class ContentPart(msgspec.Struct, kw_only=True):
-    """A part of a message. Only text is read."""
-
-    type: str
-    text: str | None = None
-
-
 class Prediction(msgspec.Struct, kw_only=True):
     """What the answer will most likely be, such as the file that is to be changed: an answer like it comes sooner."""
 
     type: str
     content: str | list[ContentPart]
-
-
-class Message(msgspec.Struct, kw_only=True):
-    """One turn of a conversation."""
-
-    role: str
-    content: str | list[ContentPart] | None = None
-    name: str | None = None
-    tool_calls: list[Any] | None = None
-    tool_call_id: str | None = None
 
 
 class ChatRequest(_Request, kw_only=True):
@@ -356,26 +340,11 @@ class ChatRequest(_Request, kw_only=True):
                 f"prediction.type is {self.prediction.type[:40]!r}; it must be 'content'.", "prediction.type"
             )
         content = self.prediction.content
-        return content if isinstance(content, str) else _joined(content, "prediction.content", "")
+        return content if isinstance(content, str) else joined(content, "prediction.content", "")
 
     def conversation(self) -> list[dict[str, str]]:
         """Messages as chat templates take them: role and content as text. Raises InvalidParameter."""
-        if not self.messages:
-            raise InvalidParameter("messages is an empty list; send at least one message.", "messages")
-        conversation = [_turn(message, f"messages[{i}]") for i, message in enumerate(self.messages)]
-        if self.continue_final_message:
-            if self.add_generation_prompt:
-                raise InvalidParameter(
-                    "continue_final_message and add_generation_prompt exclude each other; set only one.",
-                    "continue_final_message",
-                )
-            if conversation[-1]["role"] != "assistant":
-                raise InvalidParameter(
-                    "continue_final_message needs the assistant's message at the end of messages; "
-                    f"the last role is {conversation[-1]['role']!r}.",
-                    "continue_final_message",
-                )
-        return conversation
+        return conversation_of(self.messages, self.continue_final_message, self.add_generation_prompt)
 
     def sampling(self) -> SamplingParams:
         """The parameters. Raises InvalidParameter for the first that is out of range."""
@@ -428,37 +397,3 @@ def _logit_bias(bias: dict[str, float] | None) -> dict[int, float] | None:
             )
         ids[int(key)] = value
     return ids
-
-
-def _joined(parts: list[ContentPart], name: str, between: str) -> str:
-    """The text of a content's parts. `name`: of the field."""
-    for i, part in enumerate(parts):
-        if part.type == "text" and part.text is None:
-            raise InvalidParameter(f"{name}[{i}].text is missing; it is required.", f"{name}[{i}].text")
-        if part.type != "text":
-            raise InvalidParameter(
-                f"{name}[{i}] is of type {part.type[:40]!r}; this server reads parts of type 'text'.",
-                f"{name}[{i}]",
-            )
-    return between.join(part.text or "" for part in parts)
-
-
-def _turn(message: Message, name: str) -> dict[str, str]:
-    roles = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
-    if message.tool_calls or message.tool_call_id or message.role in ("tool", "function"):
-        raise InvalidParameter(
-            f"{name} belongs to a tool call; tools are not supported by this server.", name
-        )
-    if message.role not in roles:
-        raise InvalidParameter(
-            f"{name}.role is {message.role[:40]!r}; it must be one of {', '.join(roles)}.", f"{name}.role"
-        )
-    content = message.content
-    if isinstance(content, list):
-        content = _joined(content, f"{name}.content", "\n")
-    if content is None:
-        if message.role != "assistant":
-            raise InvalidParameter(f"{name}.content is missing; it is required.", f"{name}.content")
-        content = ""
-    turn = {"role": roles[message.role], "content": content}
-    return turn if message.name is None else {**turn, "name": message.name}

@@ -23,6 +23,9 @@ class Service(msgspec.Struct, frozen=True, array_like=True):
     """The targets it is to meet; None: the server's own."""
     prediction: tuple[int, ...] = ()
     """What the answer will most likely be: a guess, which is verified."""
+    ttft_s: float | None = None
+    tbt_s: float | None = None
+    """Targets of its own, to its first token and between two: they win over the profile's."""
 
 
 ORDINARY = Service()

@@ -7,8 +7,9 @@ from typing import get_args
 import msgspec
 
 from octavo.config import ProfileName
+from octavo.scheduling.inputs import Service
 
-__all__ = ["PROFILES", "Targets"]
+__all__ = ["PROFILES", "Targets", "targets_of"]
 
 
 class Targets(msgspec.Struct, frozen=True):
@@ -48,3 +49,14 @@ PROFILES: dict[ProfileName, Targets] = {
 """By name: what each asks of a step too."""
 
 assert set(PROFILES) == set(get_args(ProfileName))
+
+
+def targets_of(service: Service, usual: Targets) -> Targets:
+    """A request's targets: its own, its profile's, or the server's usual ones."""
+    targets = PROFILES[service.profile] if service.profile else usual
+    if service.ttft_s is None and service.tbt_s is None:
+        return targets
+    given = {"ttft_s": service.ttft_s, "tbt_s": service.tbt_s}
+    return msgspec.structs.replace(
+        targets, **{name: value for name, value in given.items() if value is not None}
+    )

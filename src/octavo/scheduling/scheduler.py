@@ -22,7 +22,7 @@ from octavo.scheduling.order import Order, Waiting
 from octavo.scheduling.outputs import SequenceOutput, joined
 from octavo.scheduling.places import Places
 from octavo.scheduling.policies import POLICIES
-from octavo.scheduling.profiles import PROFILES
+from octavo.scheduling.profiles import targets_of
 from octavo.scheduling.reporting import Reporter
 from octavo.scheduling.sequence import Request, Sequence
 from octavo.scheduling.settings import Counters, SchedulerConfig
@@ -213,7 +213,7 @@ class Scheduler:
         except ClientError as error:
             self._outbox.append(SequenceOutput(add.request_id, 0, finish_reason="error", error=str(error)))
             return
-        targets = PROFILES[add.service.profile] if add.service.profile else self.config.targets
+        targets = targets_of(add.service, self.config.targets)
         request = Request(add, next(self._numbers), self._end_ids, self.limits.max_model_len, targets)
         self.counters.prompt_tokens += len(add.prompt)
         attempts = add.params.attempts

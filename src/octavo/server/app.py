@@ -15,9 +15,10 @@ from starlette.routing import Route
 
 import octavo
 from octavo.errors import Overloaded
-from octavo.server import errors, openai
+from octavo.server import errors, openai, tokens
 from octavo.server.auth import KeyCheck
 from octavo.server.document import openapi_document, openapi_page
+from octavo.server.replies import json_response
 from octavo.server.serving import Serving
 from octavo.telemetry.metrics import CONTENT_TYPE
 
@@ -31,7 +32,7 @@ def create_app(serving: Serving, *, api_keys: Sequence[str] = (), cache_per_key:
     """The application around `serving`. With `api_keys`, every route but health wants one of them, and with
     `cache_per_key` each finds only its own in the prefix cache."""
     app = Starlette(
-        routes=[*openai.ROUTES, *_ROUTES],
+        routes=[*openai.ROUTES, *tokens.ROUTES, *_ROUTES],
         middleware=[Middleware(KeyCheck, keys=api_keys, separate=cache_per_key)] if api_keys else [],
     )
     app.router.redirect_slashes = (
@@ -71,12 +72,12 @@ async def report(request: Request) -> Response:
     found = request.app.state.serving.client.report
     if found is None:
         raise Overloaded("Nothing has been computed yet, so there is nothing to report.")
-    return openai.json_response(msgspec.to_builtins(found))
+    return json_response(msgspec.to_builtins(found))
 
 
 async def version(request: Request) -> Response:
     """The version of the server."""
-    return openai.json_response({"version": octavo.__version__})
+    return json_response({"version": octavo.__version__})
 
 
 async def document(request: Request) -> Response:
@@ -87,7 +88,7 @@ async def document(request: Request) -> Response:
         made = await asyncio.to_thread(
             openapi_document,
             [route for route in request.app.routes if isinstance(route, Route)],
-            openai.BODIES,
+            openai.BODIES | tokens.BODIES,
             title=_TITLE,
             version=octavo.__version__,
             description=_DESCRIPTION,
@@ -114,4 +115,4 @@ _ROUTES = (
 
 
 def _state(serving: Serving, good: bool) -> Response:
-    return openai.json_response({"status": serving.state}, 200 if good else 503)
+    return json_response({"status": serving.state}, 200 if good else 503)

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-import orjson
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.errors import InvalidParameter
-from octavo.protocol.body import decode_body
 from octavo.protocol.openai import ChatRequest, CompletionRequest
 from octavo.protocol.openai_reply import ReplyHead
 from octavo.sampling.params import SamplingParams
 from octavo.server.answer import Answer
 from octavo.server.auth import CACHE_SCOPE, TENANT
-from octavo.server.limits import read_body
+from octavo.server.replies import json_response, read_request
 from octavo.server.serving import Serving
 from octavo.server.streaming import EventStream, whole_response
 
-__all__ = ["BODIES", "ROUTES", "json_response"]
-
-Body = TypeVar("Body", CompletionRequest, ChatRequest)
+__all__ = ["BODIES", "ROUTES"]
 
 BODIES = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequest}
 """What a route reads by itself, for the OpenAPI document."""
 
 MAX_SEQUENCES = 4096
 """Prompts × n in one request."""
+_LONGEST_TARGET_MS = 3_600_000
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 
 async def list_models(request: Request) -> Response:
@@ -50,7 +51,7 @@ async def get_model(request: Request) -> Response:
 
 async def create_completion(request: Request) -> Response:
     """Continue one or more prompts."""
-    serving, body = await _read(request, CompletionRequest)
+    serving, body = await read_request(request, CompletionRequest)
     params = body.sampling()
     given: Sequence[str | list[int]] = body.prompts()
     _check_count(len(given), params)
@@ -68,7 +69,7 @@ async def create_completion(request: Request) -> Response:
 
 async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation."""
-    serving, body = await _read(request, ChatRequest)
+    serving, body = await read_request(request, ChatRequest)
     params = body.sampling()
     prompt = await serving.encode_chat(
         body.conversation(),
@@ -81,16 +82,6 @@ async def create_chat_completion(request: Request) -> Response:
     )  # what can never be served, also when the queue is full
     predicted = await serving.encode_prediction(body.predicted())
     return await _answer(request, serving, "chat", body, params, [prompt], predicted=predicted)
-
-
-async def _read(request: Request, kind: type[Body]) -> tuple[Serving, Body]:
-    """The body, when the server takes requests and serves the model that it names."""
-    serving: Serving = request.app.state.serving
-    serving.accept()
-    body, raw = decode_body(await read_body(request), kind)
-    serving.warn_of_unknown(body.check_fields(raw), request.url.path)
-    serving.accept(body.model)
-    return serving, body
 
 
 async def _answer(
@@ -116,6 +107,11 @@ async def _answer(
     )
     tenant = request.scope.get(TENANT, "")
     service = body.service(tenant, serving.profiles.get(tenant), predicted)
+    service = msgspec.structs.replace(
+        service,
+        ttft_s=_target_s(request, "x-slo-ttft-ms"),
+        tbt_s=_target_s(request, "x-slo-tbt-ms"),
+    )
     serving.accept_more(len(prompts) * params.attempts)
     answer = Answer(serving, head, params, prompts, echo=echo)
     outputs = serving.client.generate_all(
@@ -126,6 +122,21 @@ async def _answer(
     if body.stream:
         return EventStream(outputs, answer, include_usage=body.include_usage)
     return await whole_response(outputs, answer, request.receive)
+
+
+def _target_s(request: Request, name: str) -> float | None:
+    """The milliseconds that a header asks for, in seconds. Raises InvalidParameter."""
+    text = request.headers.get(name)
+    if text is None:
+        return None
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
+    if not 0 < value <= _LONGEST_TARGET_MS:
+        raise InvalidParameter(
+            f"The header {name} is {text[:40]!r}; it is a number of milliseconds, above 0 and at most "
+            f"{_LONGEST_TARGET_MS:,}.",
+            name,
+        )
+    return value / 1e3
 
 
 def _check_count(prompts: int, params: SamplingParams) -> None:
@@ -147,11 +158,6 @@ def _model(serving: Serving) -> dict[str, Any]:
     if serving.client.loaded:
         model["max_model_len"] = serving.client.info.capacity.max_model_len
     return model
-
-
-def json_response(value: Any, status: int = 200) -> Response:
-    """`value` as the whole answer."""
-    return Response(orjson.dumps(value), status, media_type="application/json")
 
 
 ROUTES = (

@@ -54,6 +54,8 @@ class Serving:
         self.draining = False
         self.max_queued: int | None = None
         """Sequences that may wait for a slot; None: any number."""
+        self.strict = False
+        """Refuse fields that nobody knows."""
         self.profiles = dict(profiles or {})
         """Of tenants whose requests have one by default."""
         self._template = ChatTemplate(
@@ -117,9 +119,13 @@ class Serving:
         message = f"The model {name[:100]!r} is not served here; {self.model_name!r} is."
         return RequestRefused(404, message, "model_not_found", "model")
 
-    def warn_of_unknown(self, names: Iterable[str], path: str) -> None:
-        """Log each name once."""
+    def check_unknown(self, names: Iterable[str], path: str) -> None:
+        """Log each name once; raise InvalidParameter for the first where the server is strict."""
         for name in names:
+            if self.strict:
+                raise InvalidParameter(
+                    f"{name[:60]} is no field of {path}, and this server is strict; leave it out.", name[:60]
+                )
             if name not in self._warned and len(self._warned) < _MAX_WARNINGS:
                 self._warned.add(name)
                 _logger.warning("%s: the field %.60r is unknown and has no effect", path, name)

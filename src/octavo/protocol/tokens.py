@@ -1,0 +1,57 @@
+"""Texts to token ids and back, as vLLM's `/tokenize` and `/detokenize` have it. Knows no tokenizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from octavo.errors import InvalidParameter
+from octavo.protocol.conversation import Message, conversation_of
+
+__all__ = ["DetokenizeRequest", "TokenizeRequest"]
+
+_INERT = frozenset({"user"})
+
+
+class TokenizeRequest(msgspec.Struct, kw_only=True):
+    """POST /tokenize: a text, or a conversation as the model would be given it."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    add_special_tokens: bool | None = None
+    """false: no BOS before the prompt. A conversation has what its template says."""
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    return_token_strs: bool | None = None
+    """true: each token's text too."""
+
+    @classmethod
+    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
+        """The names that nobody knows."""
+        return sorted(raw.keys() - set(cls.__struct_encode_fields__) - _INERT)
+
+    def conversation(self) -> list[dict[str, str]] | None:
+        """None where it is a text. Raises InvalidParameter."""
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidParameter(
+                "prompt and messages: exactly one of them must be there; send a text or a conversation.",
+                "prompt" if self.messages is None else "messages",
+            )
+        if self.messages is None:
+            return None
+        return conversation_of(self.messages, self.continue_final_message, self.add_generation_prompt)
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True):
+    """POST /detokenize."""
+
+    tokens: list[int]
+    model: str | None = None
+
+    @classmethod
+    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
+        """The names that nobody knows."""
+        return sorted(raw.keys() - set(cls.__struct_encode_fields__) - _INERT)

@@ -1,0 +1,43 @@
+"""What all routes with a JSON body share: reading it, and answering in JSON. Knows no route."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.protocol.body import decode_body
+from octavo.server.limits import read_body
+from octavo.server.serving import Serving
+
+__all__ = ["json_response", "read_request"]
+
+
+class Body(Protocol):
+    """A request of the protocol."""
+
+    model: str | None
+
+    @classmethod
+    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
+        """The names that nobody knows; refuses what it must."""
+
+
+B = TypeVar("B", bound=Any)
+
+
+async def read_request(request: Request, kind: type[B]) -> tuple[Serving, B]:
+    """The body, when the server takes requests and serves the model that it names."""
+    serving: Serving = request.app.state.serving
+    serving.accept()
+    body, raw = decode_body(await read_body(request), kind)
+    serving.check_unknown(body.check_fields(raw), request.url.path)
+    serving.accept(body.model)
+    return serving, body
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """`value` as the whole answer."""
+    return Response(orjson.dumps(value), status, media_type="application/json")
