@@ -74,6 +74,10 @@ class Asked:
     @property
     def rate(self) -> float:
         """Tokens a second."""
+        if not self.seconds:
+            raise SystemExit(
+                "some answers ended before all had begun: give more --outputs, or fewer --streams"
+            )
         return self.tokens / self.seconds
 
 
