@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+from octavo.server.openai import target_s
 from tests.server.conftest import Server
 
 
@@ -100,6 +102,13 @@ def test_targets_of_one_request_stand_in_headers(server: Server) -> None:
         assert refused.status_code == 400, wrong
         error = refused.json()["error"]
         assert error["param"] == "x-slo-tbt-ms" and "milliseconds" in error["message"]
+
+
+def test_blanks_around_a_header_are_no_part_of_it() -> None:
+    """Clients trim them; others may not."""
+    request = Request({"type": "http", "headers": [(b"x-slo-ttft-ms", b" 5\t")]})
+    assert target_s(request, "x-slo-ttft-ms") == 0.005
+    assert target_s(request, "x-slo-tbt-ms") is None
 
 
 @pytest.fixture

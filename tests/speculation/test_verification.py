@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.scheduling.inputs import Add
 from octavo.scheduling.outputs import SequenceOutput
+from octavo.speculation.drafter import Guess, Text
+from octavo.speculation.ngram import NgramDrafter
+from octavo.speculation.speculator import Speculator
 from tests.fakes import come_and_go, limits, make_engine, plans_of, request, run, tokens
 from tests.speculation.drafting import Drafting, Kind
+
+
+class Counting(NgramDrafter):
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def draft(self, texts: Sequence[Text], count: int) -> list[list[Guess]]:
+        self.calls += 1
+        return super().draft(texts, count)
+
 
 Told = dict[tuple[str, int], tuple[object, ...]]
 
@@ -73,6 +91,19 @@ def test_the_prefix_cache_is_told_of_what_was_right_only() -> None:
         assert answers_of(run(engine, asked)) == expected
         assert answers_of(run(engine, second))["second", 0] == answers["second", 0]
         assert engine.stats().prefix_hit_tokens == 64
+
+
+def test_nothing_is_guessed_for_what_memory_has_no_room() -> None:
+    """A draft model would be asked for nothing."""
+    asked = Counting(), Counting()
+    for drafter, blocks in zip(asked, (64, 7), strict=True):
+        engine = make_engine(
+            limits(num_blocks=blocks, max_model_len=96),
+            script=lambda h, r: 65 + len(h) % 2,
+            speculator=lambda s, drafter=drafter: Speculator(drafter, s, fixed=4),  # type: ignore[misc]
+        )
+        run(engine, *(request(f"r{n}", "abcd", max_tokens=12, ignore_eos=True) for n in range(3)))
+    assert asked[0].calls > 0 == asked[1].calls
 
 
 @pytest.mark.parametrize("kind", ["right", "wrong", "random"])

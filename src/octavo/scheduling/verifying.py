@@ -78,7 +78,7 @@ class Verifier:
             or sequence.pending
             or sequence.gap != 1
             or sequence.told != sequence.computed
-            or any(pool.free <= 2 * running for pool in self._places.pools)
+            or not self.has_room(running)
         ):
             return 0
         growths = self._places.grow(sequence, sequence.computed + 1 + len(drafts))
@@ -87,6 +87,10 @@ class Verifier:
         advances[sequence] = Advance(1 + len(drafts), growths, drafts)
         budget.take(sequence, 1 + len(drafts), len(drafts))
         return len(drafts)
+
+    def has_room(self, running: int) -> bool:
+        """Is there memory for guesses, beside what so many running sequences will soon need?"""
+        return all(pool.free > 2 * running for pool in self._places.pools)
 
     def accept(self, sequence: Sequence, position: int, draft: int) -> bool:
         """Is the token that was chosen for `position` behind `draft` the sequence's next one?"""

@@ -109,8 +109,8 @@ async def _answer(
     service = body.service(tenant, serving.profiles.get(tenant), predicted)
     service = msgspec.structs.replace(
         service,
-        ttft_s=_target_s(request, "x-slo-ttft-ms"),
-        tbt_s=_target_s(request, "x-slo-tbt-ms"),
+        ttft_s=target_s(request, "x-slo-ttft-ms"),
+        tbt_s=target_s(request, "x-slo-tbt-ms"),
     )
     serving.accept_more(len(prompts) * params.attempts)
     answer = Answer(serving, head, params, prompts, echo=echo)
@@ -124,11 +124,12 @@ async def _answer(
     return await whole_response(outputs, answer, request.receive)
 
 
-def _target_s(request: Request, name: str) -> float | None:
+def target_s(request: Request, name: str) -> float | None:
     """The milliseconds that a header asks for, in seconds. Raises InvalidParameter."""
     text = request.headers.get(name)
     if text is None:
         return None
+    text = text.strip(" \t")  # no part of a header's value (RFC 9110, 5.5)
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not 0 < value <= _LONGEST_TARGET_MS:
         raise InvalidParameter(

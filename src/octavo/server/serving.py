@@ -62,7 +62,7 @@ class Serving:
             spec.chat_template, self._name(spec.bos_id), self._name(spec.eos_ids[:1])
         )
         self._longest_piece = max(map(len, self.vocabulary.pieces), default=1)
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
         client.observer = metrics
 
     @property
@@ -120,14 +120,14 @@ class Serving:
         return RequestRefused(404, message, "model_not_found", "model")
 
     def check_unknown(self, names: Iterable[str], path: str) -> None:
-        """Log each name once; raise InvalidParameter for the first where the server is strict."""
+        """Log each name once for a route; raise InvalidParameter for the first where the server is strict."""
         for name in names:
             if self.strict:
                 raise InvalidParameter(
                     f"{name[:60]} is no field of {path}, and this server is strict; leave it out.", name[:60]
                 )
-            if name not in self._warned and len(self._warned) < _MAX_WARNINGS:
-                self._warned.add(name)
+            if (path, name) not in self._warned and len(self._warned) < _MAX_WARNINGS:
+                self._warned.add((path, name))
                 _logger.warning("%s: the field %.60r is unknown and has no effect", path, name)
 
     async def encode(self, text: str, name: str, *, add_bos: bool | None = None) -> list[int]:

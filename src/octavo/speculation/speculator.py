@@ -63,7 +63,7 @@ class Speculator:
             and len(one.tokens) == one.total
             and not one.request.params.beam_width
         ]
-        if not streams:
+        if not streams or not scheduler.verifier.has_room(len(scheduler.running)):
             return ()
         load = StepLoad(len(streams), len(streams), sum([one.computed + 1 for one in streams]), 0)
         if self.control.price(load) >= 1.0:
