@@ -59,7 +59,7 @@ def test_half_a_character_has_a_sign_for_it(server: Server) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
-        ("/tokenize", {}, "messages"),
+        ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, "messages"),
         ("/tokenize", {"messages": []}, "messages"),
         ("/tokenize", {"prompt": ["a"]}, "prompt"),
