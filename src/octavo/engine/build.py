@@ -167,10 +167,7 @@ def targets_of(config: EngineConfig) -> Targets:
         if value is not None and not (0 <= value < math.inf and (value or name == "priority_aging_s")):
             raise SettingsError(f"{name.removesuffix('_s')} is {value:g} s; it must be a time above 0.")
     targets = PROFILES[config.profile] if config.profile else Targets()
-    given = {"tbt_s": config.tbt_target_s, "ttft_s": config.ttft_target_s}
-    return msgspec.structs.replace(
-        targets, **{name: value for name, value in given.items() if value is not None}
-    )
+    return targets.but(config.ttft_target_s, config.tbt_target_s)
 
 
 def _backend(

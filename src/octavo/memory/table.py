@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from octavo.memory.pool import BlockPool
 
-__all__ = ["BlockTable", "Growth"]
+__all__ = ["BlockTable", "Growth", "written"]
 
 
 class Growth(NamedTuple):
@@ -15,6 +16,14 @@ class Growth(NamedTuple):
     at: int
     blocks: tuple[int, ...]
     copy: tuple[int, int] | None
+
+
+def written(growths: Sequence[Growth | None]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """What changed in a sequence's tables, by KV group, as a plan has it: where each begins, and its blocks."""
+    return (
+        tuple([growth.at if growth is not None else 0 for growth in growths]),
+        tuple([growth.blocks if growth is not None else () for growth in growths]),
+    )
 
 
 class BlockTable:

@@ -14,10 +14,20 @@ __all__ = ["DetokenizeRequest", "TokenizeRequest"]
 _INERT = frozenset({"user"})
 
 
-class TokenizeRequest(msgspec.Struct, kw_only=True):
-    """POST /tokenize: a text, or a conversation as the model would be given it."""
+class _Request(msgspec.Struct, kw_only=True):
+    """What both share."""
 
     model: str | None = None
+
+    @classmethod
+    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
+        """The names that nobody knows."""
+        return sorted(raw.keys() - set(cls.__struct_encode_fields__) - _INERT)
+
+
+class TokenizeRequest(_Request, kw_only=True):
+    """POST /tokenize: a text, or a conversation as the model would be given it."""
+
     prompt: str | None = None
     messages: list[Message] | None = None
     add_special_tokens: bool | None = None
@@ -27,11 +37,6 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
     """true: each token's text too."""
-
-    @classmethod
-    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        """The names that nobody knows."""
-        return sorted(raw.keys() - set(cls.__struct_encode_fields__) - _INERT)
 
     def conversation(self) -> list[dict[str, str]] | None:
         """None where it is a text. Raises InvalidParameter."""
@@ -45,13 +50,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
         return conversation_of(self.messages, self.continue_final_message, self.add_generation_prompt)
 
 
-class DetokenizeRequest(msgspec.Struct, kw_only=True):
+class DetokenizeRequest(_Request, kw_only=True):
     """POST /detokenize."""
 
     tokens: list[int]
-    model: str | None = None
-
-    @classmethod
-    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        """The names that nobody knows."""
-        return sorted(raw.keys() - set(cls.__struct_encode_fields__) - _INERT)

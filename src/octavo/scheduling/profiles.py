@@ -26,6 +26,15 @@ class Targets(msgspec.Struct, frozen=True):
     slack_only: bool = False
     """It takes what all others leave."""
 
+    def but(self, ttft_s: float | None, tbt_s: float | None) -> Targets:
+        """The same with these instead, where they are given."""
+        if ttft_s is None and tbt_s is None:
+            return self
+        given = {"ttft_s": ttft_s, "tbt_s": tbt_s}
+        return msgspec.structs.replace(
+            self, **{name: value for name, value in given.items() if value is not None}
+        )
+
     def between_s(self, output_tokens: int | None, *, in_first_sentence: bool) -> float | None:
         """The step time that suits a request of `output_tokens` at most."""
         wanted = [self.tbt_s]
@@ -54,9 +63,4 @@ assert set(PROFILES) == set(get_args(ProfileName))
 def targets_of(service: Service, usual: Targets) -> Targets:
     """A request's targets: its own, its profile's, or the server's usual ones."""
     targets = PROFILES[service.profile] if service.profile else usual
-    if service.ttft_s is None and service.tbt_s is None:
-        return targets
-    given = {"ttft_s": service.ttft_s, "tbt_s": service.tbt_s}
-    return msgspec.structs.replace(
-        targets, **{name: value for name, value in given.items() if value is not None}
-    )
+    return targets.but(service.ttft_s, service.tbt_s)

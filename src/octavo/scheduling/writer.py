@@ -7,7 +7,7 @@ from collections.abc import Sequence as Items
 from typing import NamedTuple
 
 from octavo.backends.base import BlockCopy, Plan, PlanRow, SampleRow, SlotOpen
-from octavo.memory.table import BlockTable, Growth
+from octavo.memory.table import BlockTable, Growth, written
 from octavo.scheduling.sequence import Sequence
 from octavo.scheduling.swap import NO_ORDERS, Orders
 
@@ -116,8 +116,7 @@ class Writer:
             sequence.computed,
             advance.tokens,
             tokens,
-            tuple(growth.at if growth is not None else 0 for growth in growths),
-            tuple(growth.blocks if growth is not None else () for growth in growths),
+            *written(growths),
         )
 
 

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.protocol.body import decode_body
+from octavo.protocol.openai import ChatRequest, CompletionRequest
+from octavo.protocol.tokens import DetokenizeRequest, TokenizeRequest
 from octavo.server.limits import read_body
 from octavo.server.serving import Serving
 
 __all__ = ["json_response", "read_request"]
 
 
-class Body(Protocol):
-    """A request of the protocol."""
-
-    model: str | None
-
-    @classmethod
-    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        """The names that nobody knows; refuses what it must."""
-
-
-B = TypeVar("B", bound=Any)
+B = TypeVar("B", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
 
 
 async def read_request(request: Request, kind: type[B]) -> tuple[Serving, B]:

@@ -18,7 +18,7 @@ import msgspec
 from octavo.backends.base import Backend, BlockCopy, ChoiceRule, Plan, PlanRow, SampleRow, SlotOpen
 from octavo.memory.pool import BlockPool
 from octavo.memory.prefix import Chain, PrefixCache
-from octavo.memory.table import BlockTable, Growth
+from octavo.memory.table import BlockTable, Growth, written
 from octavo.speculation.drafter import Guess, Prior, Text
 from octavo.timing.clock import Clock
 from octavo.timing.step_time import StepLoad, StepTime
@@ -211,8 +211,7 @@ class ModelDrafter:
                 opens.append(self._open(text, followed))
                 followed.opened = True
             elif any(growths):
-                at = tuple(growth.at if growth is not None else 0 for growth in growths)
-                blocks = tuple(growth.blocks if growth is not None else () for growth in growths)
+                at, blocks = written(growths)
             tokens = tuple(text.tokens[start:end])
             plan_rows.append(PlanRow(followed.slot, start, gap, tokens, at, blocks))
             ready = end == len(text.tokens)

@@ -54,11 +54,9 @@ class Lookup:
         if places:
             _, start, length = max(places, key=itemgetter(2))  # of equal ones the first, which is the newest
             found.append(self._guess(tokens, start, length, RUN, places, count))
-        if self._anchor >= 0:
-            if self._apart and not self._find_near(tokens):
-                pass
-            elif self._anchor != start and self._anchor < len(self._reference):
-                found.append(self._guess(tokens, self._anchor, self._run, ALIGNED, places, count))
+        goes_on = self._anchor >= 0 and (not self._apart or self._find_near(tokens))
+        if goes_on and self._anchor != start and self._anchor < len(self._reference):
+            found.append(self._guess(tokens, self._anchor, self._run, ALIGNED, places, count))
         if length >= _ANCHOR and (self._anchor < 0 or self._apart):
             self._anchor, self._run, self._apart = start, length, 0
         return found
@@ -159,14 +157,20 @@ class NgramDrafter:
         self._least, self._most = least, most
 
     def draft(self, texts: Sequence[Text], count: int) -> list[list[Guess]]:
-        found = []
+        found: list[list[Guess]] = []
         for text in texts:
-            lookup = text.memory.get(self.name)
+            lookup = text.memory.get(self.name) or self._begin(text)
             if lookup is None:
-                lookup = text.memory[self.name] = Lookup(text.tokens, self._least, self._most)
+                found.append([])
+                continue
             assert isinstance(lookup, Lookup)
+            text.memory[self.name] = lookup
             found.append(lookup.guesses(text.tokens, count))
         return found
 
     def ended(self, text: Text) -> None:
         text.memory.pop(self.name, None)
+
+    def _begin(self, text: Text) -> Lookup | None:
+        """Where this text is looked up; None where there is nothing to look it up in."""
+        return Lookup(text.tokens, self._least, self._most)

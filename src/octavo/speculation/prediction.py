@@ -6,15 +6,13 @@ each change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from octavo.speculation.drafter import Guess, Prior, Text
-from octavo.speculation.ngram import Lookup
+from octavo.speculation.drafter import Prior, Text
+from octavo.speculation.ngram import Lookup, NgramDrafter
 
 __all__ = ["PredictionDrafter"]
 
 
-class PredictionDrafter:
+class PredictionDrafter(NgramDrafter):
     """From the prediction's beginning on, and wherever the answer has come to since."""
 
     name = "prediction"
@@ -23,22 +21,7 @@ class PredictionDrafter:
         Prior(-0.2, 1.7, 1.0, -1.6, 0.8, -0.4),
     )
 
-    def __init__(self, least: int = 2, most: int = 16) -> None:
-        self._least, self._most = least, most
-
-    def draft(self, texts: Sequence[Text], count: int) -> list[list[Guess]]:
-        found: list[list[Guess]] = []
-        for text in texts:
-            if not text.prediction:
-                found.append([])
-                continue
-            lookup = text.memory.get(self.name)
-            if lookup is None:
-                lookup = Lookup(list(text.prediction), self._least, self._most, begins_at=text.prompt_tokens)
-                text.memory[self.name] = lookup
-            assert isinstance(lookup, Lookup)
-            found.append(lookup.guesses(text.tokens, count))
-        return found
-
-    def ended(self, text: Text) -> None:
-        text.memory.pop(self.name, None)
+    def _begin(self, text: Text) -> Lookup | None:
+        if not text.prediction:
+            return None
+        return Lookup(list(text.prediction), self._least, self._most, begins_at=text.prompt_tokens)
