@@ -49,11 +49,13 @@ def run(
     drain_timeout_s: float = 30.0,
     on_ready: Callable[[str, EngineInfo], None] | None = None,
     on_end: Callable[[Report | None], None] | None = None,
+    engine_command: Sequence[str] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
     `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
     name none themselves. `max_queued`: sequences that may wait. `strict`: requests with fields that nobody knows are
     refused. `on_ready` is told once: the address, and what the engine can do; `on_end`, what its memory was good for.
+    `engine_command` starts another engine than ours (tests, benchmarks).
 
     Raises SettingsError (a key, the port), what kept the engine from starting, and EngineDied when it could not be
     brought back: whoever watches this process can then start it again.
@@ -63,7 +65,7 @@ def run(
     gc.disable()  # start-up makes objects that stay; looking for garbage among them costs a twentieth of it
     try:
         with listener:
-            client = EngineClient.spawn(config)
+            client = EngineClient.spawn(config, engine_command)
             try:
                 serving = _serving(config, client, model_name, key_profiles or {})
                 serving.max_queued = max_queued
