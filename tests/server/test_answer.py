@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from octavo.backends.base import TokenSample
 from octavo.engine.stream import Stream
 from octavo.errors import EngineDied, ServerError
-from octavo.protocol.openai_reply import ReplyHead
+from octavo.protocol.openai_reply import ChatReply, CompletionReply
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.answer import Answer
@@ -38,8 +38,8 @@ def answer(
     chat: bool = False,
     echo: bool = False,
 ) -> Answer:
-    head = ReplyHead("chat" if chat else "completion", "r", 0, "m", "fp", usage_follows=True)
-    return Answer(serving(), head, params or SamplingParams(), prompts, echo=echo)
+    reply = (ChatReply if chat else CompletionReply)(0, "m", "fp", reply_id="r", include_usage=True)
+    return Answer(serving(), reply, params or SamplingParams(), prompts, echo=echo)
 
 
 def ids(data: bytes) -> list[int]:
@@ -131,12 +131,16 @@ def test_cached_tokens_count_once_for_each_prompt() -> None:
     streamed.chunks(output(ids(b"x"), cached_tokens=2))
     streamed.chunks(output(ids(b"x"), child=1, cached_tokens=2))
     streamed.chunks(msgspec.structs.replace(output(ids(b"x"), cached_tokens=1), request_id="r-1"))
-    assert msgspec.json.decode(streamed.closing()[6:])["usage"] == {
+    assert msgspec.json.decode(streamed.closing().split(b"\n\n")[0][6:])["usage"] == {
         "prompt_tokens": 4,
         "completion_tokens": 3,
         "total_tokens": 7,
         "prompt_tokens_details": {"cached_tokens": 3},
-        "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
     }
 
 
@@ -152,7 +156,7 @@ def test_an_error_is_ours_or_the_dead_engines() -> None:
 def test_an_echo_drops_the_tokenizers_own_space_once() -> None:
     shown = answer(SamplingParams(logprobs=0, prompt_logprobs=0), [[257, 257]], echo=True)
     shown.serving = serving(drops_leading_space=True)
-    fresh = Answer(shown.serving, shown.head, shown.params, [[257, 257]], echo=True)
+    fresh = Answer(shown.serving, shown.reply, shown.params, [[257, 257]], echo=True)
     last = output([257], prompt_samples=(None, TokenSample(257, -1.0)), finish_reason="length")
     whole = msgspec.json.decode(fresh.whole([last]))
     assert whole["choices"][0]["text"] == "the the the"

@@ -190,7 +190,11 @@ def test_the_context_ends_a_request_and_a_prompt_is_never_cut(server: Server) ->
         "completion_tokens": 2,
         "total_tokens": 512,
         "prompt_tokens_details": {"cached_tokens": 0},
-        "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
     }
     assert answer["choices"][0]["finish_reason"] == "length"
     refused = server.post("/v1/completions", prompt=[70] * 512, max_tokens=1)

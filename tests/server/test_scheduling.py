@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from octavo.server.openai import target_s
+from octavo.server.running import target_s
 from tests.server.conftest import Server
 
 

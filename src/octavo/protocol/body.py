@@ -6,18 +6,33 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from octavo.errors import InvalidParameter
 
-__all__ = ["MAX_DEPTH", "decode_body"]
+__all__ = ["MAX_DEPTH", "Body", "decode_body"]
 
 MAX_DEPTH = 64
 """How deep lists and objects may be nested."""
 _SECOND_LOOK_BYTES = 1 << 20
 """Up to this size a body that cannot be read is read again, for a better reason (some milliseconds)."""
+
+
+class Body(msgspec.Struct, kw_only=True):
+    """What a route with a JSON body reads; each route's own is derived from it."""
+
+    inert: ClassVar[frozenset[str]] = frozenset({"user"})
+    """Fields that are known, and nothing follows from them."""
+
+    model: str | None = None
+
+    @classmethod
+    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
+        """The names that nobody knows. Raises InvalidParameter for what is asked for and not there."""
+        return sorted(raw.keys() - set(cls.__struct_encode_fields__) - cls.inert)
+
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
+from octavo.protocol.body import Body
 from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
 from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
 from octavo.scheduling.inputs import Service
@@ -113,10 +114,9 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     """vLLM's usage in every chunk; only false is served."""
 
 
-class _Request(msgspec.Struct, kw_only=True):
+class _Request(Body, kw_only=True):
     """What both requests share. null means the default, as if the field were not there."""
 
-    model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = None
@@ -212,8 +212,8 @@ class _Request(msgspec.Struct, kw_only=True):
             )
         return params
 
-    def service(self, tenant: str, profile: ProfileName | None, prediction: Sequence[int] = ()) -> Service:
-        """For whom it is, and how soon. `profile`: where it names none. Raises InvalidParameter."""
+    def service(self, prediction: Sequence[int] = ()) -> Service:
+        """How soon, and for which user of the key. Raises InvalidParameter."""
         if not -MAX_PRIORITY <= (self.priority or 0) <= MAX_PRIORITY:
             raise InvalidParameter(
                 f"priority is {self.priority}; it must lie in {-MAX_PRIORITY} … {MAX_PRIORITY}.", "priority"
@@ -224,11 +224,10 @@ class _Request(msgspec.Struct, kw_only=True):
                 "profile",
             )
         return Service(
-            self.priority or 0,
-            tenant,
-            self.user or "",
-            cast(ProfileName | None, self.profile) or profile,
-            tuple(prediction),
+            priority=self.priority or 0,
+            user=self.user or "",
+            profile=cast(ProfileName | None, self.profile),
+            prediction=tuple(prediction),
         )
 
     def _beams(self, own: dict[str, Any]) -> dict[str, Any]:

@@ -5,123 +5,182 @@ A chunk is a prefix, the text, a suffix: all but the text is written once per st
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-import msgspec
 import orjson
 
-from octavo.protocol.sse import event
+from octavo.protocol.reply import Call, Choice, Usage
+from octavo.protocol.sse import DONE, MEDIA_TYPE, error_event, event
+from octavo.text.pieces import Piece
 
-__all__ = ["Choice", "ReplyHead", "Usage"]
-
-
-class Usage(msgspec.Struct):
-    """What one request used, in tokens. A prompt counts once however many choices it has."""
-
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    accepted: int = 0
-    rejected: int = 0
-    """Tokens that were guessed (from a prediction or otherwise) and were right, and those that were not."""
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.completion,
-            "total_tokens": self.prompt + self.completion,
-            "prompt_tokens_details": {"cached_tokens": self.cached},
-            "completion_tokens_details": {
-                "accepted_prediction_tokens": self.accepted,
-                "rejected_prediction_tokens": self.rejected,
-            },
-        }
+__all__ = ["ChatReply", "CompletionReply", "usage_json"]
 
 
-class Choice(msgspec.Struct):
-    """One finished choice."""
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """As completions and chat have it."""
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.total,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning,
+            "accepted_prediction_tokens": usage.accepted,
+            "rejected_prediction_tokens": usage.rejected,
+        },
+    }
 
-    index: int
-    text: str
-    finish_reason: str
-    stop_reason: int | str | None
-    logprobs: dict[str, Any] | None
 
+class _Reply:
+    """What both share."""
 
-class ReplyHead:
-    """What every part of one answer repeats."""
+    media_type = MEDIA_TYPE
+    prefix: ClassVar[str]
+    """Of ids."""
+    kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
+    empty: ClassVar[bytes]
+    """A chunk's middle that says nothing."""
 
     def __init__(
         self,
-        api: Literal["chat", "completion"],
-        reply_id: str,
         created_s: int,
         model: str,
         fingerprint: str,
         *,
-        usage_follows: bool = False,
+        reply_id: str | None = None,
+        include_usage: bool = False,
     ) -> None:
-        """`usage_follows`: chunks say `"usage": null`, and a last one has the numbers."""
-        self.chat = api == "chat"
-        self.reply_id = reply_id
+        """`include_usage`: chunks say `"usage": null`, and a last one has the numbers."""
+        self.reply_id = reply_id or f"{self.prefix}-{uuid.uuid4().hex}"
+        self._include_usage = include_usage
         self._fields = {
-            "id": reply_id,
+            "id": self.reply_id,
             "created": created_s,
             "model": model,
             "system_fingerprint": fingerprint,
         }
-        kind = "chat.completion.chunk" if self.chat else "text_completion"
-        head = orjson.dumps({"object": kind, **self._fields})
+        head = orjson.dumps({"object": self.chunk_kind, **self._fields})
         self._chunk_head = b"data: " + head[:-1] + b',"choices":[{"index":'
-        usage = b',"usage":null' if usage_follows else b""
+        usage = b',"usage":null' if include_usage else b""
         self._open = b',"finish_reason":null}]' + usage + b"}\n\n"
         self._close = b"}]" + usage + b"}\n\n"
-        self._before_text = b',"delta":{"content":' if self.chat else b',"text":'
-        self._after_text = b'},"logprobs":' if self.chat else b',"logprobs":'
 
-    def role(self, index: int) -> bytes:
-        """The first chunk of a chat's choice."""
-        delta = b',"delta":{"role":"assistant","content":""},"logprobs":null'
-        return self._chunk_head + b"%d" % index + delta + self._open
+    def finish(self, choice: Choice) -> bytes:
+        end = b',"finish_reason":%b,"stop_reason":%b' % (
+            orjson.dumps(choice.finish_reason),
+            orjson.dumps(choice.stop_reason),
+        )
+        return self._chunk_head + b"%d" % choice.index + self.empty + end + self._close
 
-    def delta(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
-        """A piece of one choice's text."""
+    def closing(self, usage: Usage) -> bytes:
+        if not self._include_usage:
+            return DONE
+        last = {"object": self.chunk_kind, **self._fields, "choices": [], "usage": usage_json(usage)}
+        return event(orjson.dumps(last)) + DONE
+
+    def failure(self, error: Exception) -> bytes:
+        return error_event(error) + DONE
+
+    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        return orjson.dumps({
+            "object": self.kind,
+            **self._fields,
+            "choices": [
+                {
+                    "index": choice.index,
+                    **self._said(choice),
+                    "logprobs": choice.logprobs,
+                    "finish_reason": choice.finish_reason,
+                    "stop_reason": choice.stop_reason,
+                }
+                for choice in choices
+            ],
+            "usage": usage_json(usage),
+        })  # fmt: skip
+
+    def _said(self, choice: Choice) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class CompletionReply(_Reply):
+    """POST /v1/completions."""
+
+    prefix = "cmpl"
+    kind = chunk_kind = "text_completion"
+    empty = b',"text":"","logprobs":null'
+    logprobs: Literal["chat", "completion"] = "completion"
+
+    def begin(self, index: int) -> bytes:
+        return b""
+
+    def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
         return b"".join((
-            self._chunk_head, b"%d" % index, self._before_text, orjson.dumps(text), self._after_text,
+            self._chunk_head, b"%d" % index, b',"text":', orjson.dumps(piece.text), b',"logprobs":',
             b"null" if logprobs is None else orjson.dumps(logprobs), self._open,
         ))  # fmt: skip
 
-    def finish(self, index: int, reason: str, stop_reason: int | str | None) -> bytes:
-        """The last chunk of one choice."""
-        empty = b',"delta":{},"logprobs":null' if self.chat else b',"text":"","logprobs":null'
-        end = b',"finish_reason":%b,"stop_reason":%b' % (orjson.dumps(reason), orjson.dumps(stop_reason))
-        return self._chunk_head + b"%d" % index + empty + end + self._close
+    def _said(self, choice: Choice) -> dict[str, Any]:
+        return {"text": choice.text}
 
-    def usage(self, usage: Usage) -> bytes:
-        """The last chunk of a stream that was asked for usage."""
-        kind = "chat.completion.chunk" if self.chat else "text_completion"
-        return event(orjson.dumps({"object": kind, **self._fields, "choices": [], "usage": usage.json()}))
 
-    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
-        """The answer in one piece."""
-        kind = "chat.completion" if self.chat else "text_completion"
-        return orjson.dumps({
-            "object": kind,
-            **self._fields,
-            "choices": [self._choice(choice) for choice in choices],
-            "usage": usage.json(),
-        })  # fmt: skip
+class ChatReply(_Reply):
+    """POST /v1/chat/completions."""
 
-    def _choice(self, choice: Choice) -> dict[str, Any]:
-        if self.chat:
-            text: dict[str, Any] = {"message": {"role": "assistant", "content": choice.text, "refusal": None}}
+    prefix = "chatcmpl"
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
+    empty = b',"delta":{},"logprobs":null'
+    logprobs: Literal["chat", "completion"] = "chat"
+
+    def begin(self, index: int) -> bytes:
+        """The role."""
+        delta = b',"delta":{"role":"assistant","content":""},"logprobs":null'
+        return self._chunk_head + b"%d" % index + delta + self._open
+
+    def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
+        if piece.kind == "call":
+            said = _call_delta(piece)
         else:
-            text = {"text": choice.text}
-        return {
-            "index": choice.index,
-            **text,
-            "logprobs": choice.logprobs,
-            "finish_reason": choice.finish_reason,
-            "stop_reason": choice.stop_reason,
+            name = b'{"content":' if piece.kind == "text" else b'{"reasoning_content":'
+            said = name + orjson.dumps(piece.text)
+        return b"".join((
+            self._chunk_head, b"%d" % index, b',"delta":', said, b'},"logprobs":',
+            b"null" if logprobs is None else orjson.dumps(logprobs), self._open,
+        ))  # fmt: skip
+
+    def _said(self, choice: Choice) -> dict[str, Any]:
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": choice.text if choice.text or not choice.calls else None,
+            "refusal": None,
         }
+        if choice.reasoning:
+            message["reasoning_content"] = choice.reasoning
+        if choice.calls:
+            message["tool_calls"] = [_call_json(call) for call in choice.calls]
+        return {"message": message}
+
+
+def _call_delta(piece: Piece) -> bytes:
+    """A piece of a call, less the brace that ends its delta."""
+    call: dict[str, Any] = {"index": piece.call}
+    function: dict[str, Any] = {"arguments": piece.text}
+    if piece.name is not None:
+        call |= {"id": _call_id(), "type": "function"}
+        function = {"name": piece.name, **function}
+    return orjson.dumps({"tool_calls": [{**call, "function": function}]})[:-1]
+
+
+def _call_json(call: Call) -> dict[str, Any]:
+    return {
+        "id": _call_id(),
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
+def _call_id() -> str:
+    return f"call_{uuid.uuid4().hex}"

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from octavo.errors import InvalidParameter
+from octavo.protocol.body import Body
 from octavo.protocol.conversation import Message, conversation_of
 
 __all__ = ["DetokenizeRequest", "TokenizeRequest"]
 
-_INERT = frozenset({"user"})
 
-
-class _Request(msgspec.Struct, kw_only=True):
-    """What both share."""
-
-    model: str | None = None
-
-    @classmethod
-    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        """The names that nobody knows."""
-        return sorted(raw.keys() - set(cls.__struct_encode_fields__) - _INERT)
-
-
-class TokenizeRequest(_Request, kw_only=True):
+class TokenizeRequest(Body, kw_only=True):
     """POST /tokenize: a text, or a conversation as the model would be given it."""
 
     prompt: str | None = None
@@ -50,7 +36,7 @@ class TokenizeRequest(_Request, kw_only=True):
         return conversation_of(self.messages, self.continue_final_message, self.add_generation_prompt)
 
 
-class DetokenizeRequest(_Request, kw_only=True):
+class DetokenizeRequest(Body, kw_only=True):
     """POST /detokenize."""
 
     tokens: list[int]

@@ -1,40 +1,44 @@
-"""One request's choices: outputs of the engine in, text and log-probabilities out. Knows no HTTP."""
+"""One request's choices: outputs of the engine in, text and log-probabilities out. Knows no HTTP and no API's JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 from octavo.backends.base import TokenSample
 from octavo.errors import EngineDied, Overloaded, ServerError
 from octavo.protocol.logprobs import TextOffsets, chat_logprobs, completion_logprobs
-from octavo.protocol.openai_reply import Choice, ReplyHead, Usage
+from octavo.protocol.reply import Choice, Reply, Usage
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.serving import Serving
+from octavo.text.pieces import Piece, PlainText, Splitter
 from octavo.text.stream import TextStream
 
 __all__ = ["Answer"]
 
+_NOTHING = Piece("")
 
-class _Choice:
+
+class _Growing:
     """The text of one sequence, and what is not shown of it yet."""
 
     def __init__(self, answer: Answer, index: int, echo: Sequence[int]) -> None:
         serving, params = answer.serving, answer.params
         drop = bool(echo) and serving.tokenizer.drops_leading_space
-        self.index = index
         self.begun = False
+        self.choice = Choice(index)
         self._answer = answer
         self._echo = echo
         self._text = TextStream(serving.vocabulary, params.skip_special_tokens, drop_leading_space=drop)
+        self._splitter = answer.split()
         self._offsets = TextOffsets(drop_leading_space=drop)
         self._samples: list[TokenSample | None] = []
         self._tokens: list[int] = []
         self._places: list[int] = []
 
-    def push(self, output: SequenceOutput, prompt_samples: Sequence[TokenSample | None]) -> str:
-        """The text that `output` lets be shown; before the first, the echoed prompt."""
+    def push(self, output: SequenceOutput, prompt_samples: Sequence[TokenSample | None]) -> Sequence[Piece]:
+        """What `output` lets be shown; before the first, the echoed prompt."""
         text = ""
         if self._echo:
             text = self._text.push(self._echo)
@@ -42,13 +46,20 @@ class _Choice:
             self._echo = ()
         tokens = [sample.token for sample in output.samples]
         self._note(tokens, output.samples)
+        choice = self.choice
+        choice.tokens += tokens
         if output.finish_reason is None:
-            return text + self._text.push(tokens, output.held_bytes)
-        return (
-            text
-            + self._text.push(tokens, max(output.held_bytes, output.cut_bytes))
-            + self._text.finish(output.cut_bytes)
-        )
+            pieces = self._splitter.push(text + self._text.push(tokens, output.held_bytes))
+        else:
+            text += self._text.push(tokens, max(output.held_bytes, output.cut_bytes))
+            text += self._text.finish(output.cut_bytes)
+            pieces = [*self._splitter.push(text), *self._splitter.finish()]
+        for piece in pieces:
+            choice.add(piece)
+        if output.finish_reason is not None:
+            choice.finish_reason = _reason(output, choice)
+            choice.stop_reason = output.stop_reason
+        return pieces
 
     def take_logprobs(self) -> dict[str, Any] | None:
         """Of the tokens since the last call; None when none are wanted."""
@@ -57,7 +68,7 @@ class _Choice:
             return None
         samples, tokens, places = self._samples, self._tokens, self._places
         self._samples, self._tokens, self._places = [], [], []
-        if answer.head.chat:
+        if answer.reply.logprobs == "chat":
             return chat_logprobs([sample for sample in samples if sample is not None], vocabulary)
         return completion_logprobs(samples, tokens, places, vocabulary)
 
@@ -82,19 +93,22 @@ class Answer:
     def __init__(
         self,
         serving: Serving,
-        head: ReplyHead,
+        reply: Reply,
         params: SamplingParams,
         prompts: Sequence[Sequence[int]],
         *,
         echo: bool = False,
+        split: Callable[[], Splitter] = PlainText,
     ) -> None:
+        """`split`: makes what tells the parts of a choice's text."""
         self.serving = serving
-        self.head = head
+        self.reply = reply
         self.params = params
+        self.split = split
         self.usage = Usage(prompt=sum(map(len, prompts)))
-        self._prompts = {f"{head.reply_id}-{i}": i for i in range(len(prompts))}
-        self._choices = [
-            _Choice(self, i * params.n + child, prompt if echo else ())
+        self._prompts = {f"{reply.reply_id}-{i}": i for i in range(len(prompts))}
+        self._growing = [
+            _Growing(self, i * params.n + child, prompt if echo else ())
             for i, prompt in enumerate(prompts)
             for child in range(params.n)
         ]
@@ -107,40 +121,40 @@ class Answer:
         """The engine's request of each prompt, in order."""
         return list(self._prompts)
 
+    @property
+    def choices(self) -> list[Choice]:
+        """All that has been said, in order."""
+        return [growing.choice for growing in self._growing]
+
     def chunks(self, output: SequenceOutput) -> bytes:
-        """`output` as the chunks of a stream; b"" while nothing can be shown."""
+        """`output` as a piece of the stream; b"" while nothing can be shown."""
         parts: list[bytes] = []
-        for choice, ready in self._in_order(output):
-            text = choice.push(ready, self._scores(choice))
-            if self.head.chat and not choice.begun:
-                parts.append(self.head.role(choice.index))
-            choice.begun = True
-            if text or (ready.finish_reason is not None and choice.has_logprobs):
-                parts.append(self.head.delta(choice.index, text, choice.take_logprobs()))
+        for growing, ready in self._in_order(output):
+            pieces = growing.push(ready, self._scores(growing))
+            index, reply = growing.choice.index, self.reply
+            if not growing.begun:
+                growing.begun = True
+                parts.append(reply.begin(index))
+            if not pieces and ready.finish_reason is not None and growing.has_logprobs:
+                pieces = (_NOTHING,)
+            for place, piece in enumerate(pieces):
+                parts.append(reply.delta(index, piece, None if place else growing.take_logprobs()))
             if ready.finish_reason is not None:
-                parts.append(self.head.finish(choice.index, ready.finish_reason, ready.stop_reason))
+                parts.append(reply.finish(growing.choice))
         return b"".join(parts)
 
     def closing(self) -> bytes:
-        """The usage chunk."""
-        return self.head.usage(self.usage)
+        """The end of the stream."""
+        return self.reply.closing(self.usage)
 
     def whole(self, outputs: Sequence[SequenceOutput]) -> bytes:
         """All outputs as one answer."""
-        texts = [""] * len(self._choices)
-        finished: dict[int, Choice] = {}
         for given in outputs:
-            for choice, output in self._in_order(given):
-                texts[choice.index] += choice.push(output, self._scores(choice))
-                if output.finish_reason is not None:
-                    finished[choice.index] = Choice(
-                        choice.index,
-                        texts[choice.index],
-                        output.finish_reason,
-                        output.stop_reason,
-                        choice.take_logprobs(),
-                    )
-        return self.head.whole([finished[index] for index in sorted(finished)], self.usage)
+            for growing, output in self._in_order(given):
+                growing.push(output, self._scores(growing))
+        for growing in self._growing:
+            growing.choice.logprobs = growing.take_logprobs()
+        return self.reply.whole(self.choices, self.usage)
 
     def failure(self, output: SequenceOutput) -> ServerError | None:
         """The error that `output` stands for: "error", and "abort", which is no finish reason of OpenAI's (clients
@@ -154,10 +168,10 @@ class Answer:
         message = output.error or "The engine could not finish this request."
         return EngineDied(message) if self.serving.client.dead else ServerError(message)
 
-    def _scores(self, choice: _Choice) -> Sequence[TokenSample | None]:
-        return self._prompt_samples.get(choice.index // self.params.n, ())
+    def _scores(self, growing: _Growing) -> Sequence[TokenSample | None]:
+        return self._prompt_samples.get(growing.choice.index // self.params.n, ())
 
-    def _in_order(self, output: SequenceOutput) -> Iterator[tuple[_Choice, SequenceOutput]]:
+    def _in_order(self, output: SequenceOutput) -> Iterator[tuple[_Growing, SequenceOutput]]:
         """Count `output`, and give back what can be shown now: an echoed prompt's scores come with child 0, and
         what other children say before that has to wait for them."""
         place = self._prompts[output.request_id]
@@ -175,4 +189,10 @@ class Answer:
             self._prompt_samples[place] = output.prompt_samples
             ready += self._early.pop(place, [])
         for one in ready:
-            yield self._choices[place * self.params.n + one.child], one
+            yield self._growing[place * self.params.n + one.child], one
+
+
+def _reason(output: SequenceOutput, choice: Choice) -> Literal["stop", "length", "tool_calls"]:
+    if output.finish_reason == "length":
+        return "length"
+    return "tool_calls" if choice.calls else "stop"

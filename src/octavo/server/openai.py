@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import math
-import re
 import time
-import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.errors import InvalidParameter
 from octavo.protocol.openai import ChatRequest, CompletionRequest
-from octavo.protocol.openai_reply import ReplyHead
+from octavo.protocol.openai_reply import ChatReply, CompletionReply
 from octavo.sampling.params import SamplingParams
-from octavo.server.answer import Answer
-from octavo.server.auth import CACHE_SCOPE, TENANT
 from octavo.server.replies import json_response, read_request
+from octavo.server.running import answer_request
 from octavo.server.serving import Serving
-from octavo.server.streaming import EventStream, whole_response
 
 __all__ = ["BODIES", "ROUTES"]
 
@@ -31,8 +25,6 @@ BODIES = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequ
 
 MAX_SEQUENCES = 4096
 """Prompts × n in one request."""
-_LONGEST_TARGET_MS = 3_600_000
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 
 async def list_models(request: Request) -> Response:
@@ -64,7 +56,17 @@ async def create_completion(request: Request) -> Response:
     ]
     for name, ids in zip(names, prompts, strict=True):
         serving.client.info.capacity.check(ids, params, name)
-    return await _answer(request, serving, "completion", body, params, prompts, echo=bool(body.echo))
+    return await answer_request(
+        request,
+        serving,
+        CompletionReply(*_head(serving), include_usage=body.include_usage),
+        params,
+        prompts,
+        stream=bool(body.stream),
+        service=body.service(),
+        cache_salt=body.cache_salt,
+        echo=bool(body.echo),
+    )
 
 
 async def create_chat_completion(request: Request) -> Response:
@@ -81,63 +83,21 @@ async def create_chat_completion(request: Request) -> Response:
         prompt, params
     )  # what can never be served, also when the queue is full
     predicted = await serving.encode_prediction(body.predicted())
-    return await _answer(request, serving, "chat", body, params, [prompt], predicted=predicted)
-
-
-async def _answer(
-    request: Request,
-    serving: Serving,
-    api: Literal["chat", "completion"],
-    body: ChatRequest | CompletionRequest,
-    params: SamplingParams,
-    prompts: Sequence[Sequence[int]],
-    *,
-    echo: bool = False,
-    predicted: Sequence[int] = (),
-) -> Response:
-    """Start the request in the engine, and answer as it asked: streamed or whole."""
-    prefix = "chatcmpl" if api == "chat" else "cmpl"
-    head = ReplyHead(
-        api,
-        f"{prefix}-{uuid.uuid4().hex}",
-        int(time.time()),
-        serving.model_name,
-        serving.fingerprint,
-        usage_follows=body.include_usage,
+    return await answer_request(
+        request,
+        serving,
+        ChatReply(*_head(serving), include_usage=body.include_usage),
+        params,
+        [prompt],
+        stream=bool(body.stream),
+        service=body.service(predicted),
+        cache_salt=body.cache_salt,
     )
-    tenant = request.scope.get(TENANT, "")
-    service = body.service(tenant, serving.profiles.get(tenant), predicted)
-    service = msgspec.structs.replace(
-        service,
-        ttft_s=target_s(request, "x-slo-ttft-ms"),
-        tbt_s=target_s(request, "x-slo-tbt-ms"),
-    )
-    serving.accept_more(len(prompts) * params.attempts)
-    answer = Answer(serving, head, params, prompts, echo=echo)
-    outputs = serving.client.generate_all(
-        [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)],
-        cache_salt=f"{request.scope.get(CACHE_SCOPE, '')} {body.cache_salt or ''}".strip(),
-        service=service,
-    )
-    if body.stream:
-        return EventStream(outputs, answer, include_usage=body.include_usage)
-    return await whole_response(outputs, answer, request.receive)
 
 
-def target_s(request: Request, name: str) -> float | None:
-    """The milliseconds that a header asks for, in seconds. Raises InvalidParameter."""
-    text = request.headers.get(name)
-    if text is None:
-        return None
-    text = text.strip(" \t")  # no part of a header's value (RFC 9110, 5.5)
-    value = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not 0 < value <= _LONGEST_TARGET_MS:
-        raise InvalidParameter(
-            f"The header {name} is {text[:40]!r}; it is a number of milliseconds, above 0 and at most "
-            f"{_LONGEST_TARGET_MS:,}.",
-            name,
-        )
-    return value / 1e3
+def _head(serving: Serving) -> tuple[int, str, str]:
+    """When, by which model, and with which arithmetic an answer is made."""
+    return int(time.time()), serving.model_name, serving.fingerprint
 
 
 def _check_count(prompts: int, params: SamplingParams) -> None:

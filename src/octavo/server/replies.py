@@ -8,16 +8,14 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.protocol.body import decode_body
-from octavo.protocol.openai import ChatRequest, CompletionRequest
-from octavo.protocol.tokens import DetokenizeRequest, TokenizeRequest
+from octavo.protocol.body import Body, decode_body
 from octavo.server.limits import read_body
 from octavo.server.serving import Serving
 
 __all__ = ["json_response", "read_request"]
 
 
-B = TypeVar("B", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
+B = TypeVar("B", bound=Body)
 
 
 async def read_request(request: Request, kind: type[B]) -> tuple[Serving, B]:

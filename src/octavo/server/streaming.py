@@ -10,11 +10,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from octavo.engine.stream import Stream
-from octavo.protocol.sse import DONE, MEDIA_TYPE, error_event
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.answer import Answer
 
-__all__ = ["EventStream", "whole_response"]
+__all__ = ["AnswerStream", "whole_response"]
 
 # A proxy that gathers events would undo streaming.
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -48,19 +47,18 @@ async def whole_response(outputs: Stream, answer: Answer, receive: Receive) -> R
     return Response(answer.whole(taken), media_type="application/json")
 
 
-class EventStream(Response):
-    """Server-sent events, sent as the outputs come.
+class AnswerStream(Response):
+    """An answer that is sent as the outputs come.
 
     The status waits for the first output, so that an error before it has its own. What gathers while the client
     takes its time goes out in one write.
     """
 
-    def __init__(self, outputs: Stream, answer: Answer, *, include_usage: bool) -> None:
-        super().__init__(headers=_HEADERS, media_type=MEDIA_TYPE)
+    def __init__(self, outputs: Stream, answer: Answer) -> None:
+        super().__init__(headers=_HEADERS, media_type=answer.reply.media_type)
         del self.headers["content-length"]
         self._outputs = outputs
         self._answer = answer
-        self._include_usage = include_usage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with _while_connected(self._outputs, receive) as outputs:
@@ -72,7 +70,7 @@ class EventStream(Response):
             if error := self._answer.failure(output):
                 if not started:
                     raise error
-                last = error_event(error) + DONE
+                last = self._answer.reply.failure(error)
                 break
             chunks.append(self._answer.chunks(output))
             if outputs.pending:
@@ -87,5 +85,5 @@ class EventStream(Response):
         if outputs.abandoned:  # nobody is there to read an end
             return
         if not last:
-            last = (self._answer.closing() if self._include_usage else b"") + DONE
+            last = self._answer.closing()
         await send({"type": "http.response.body", "body": b"".join(chunks) + last, "more_body": False})

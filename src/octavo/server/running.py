@@ -1,0 +1,90 @@
+"""From a request that was read to its answer: into the engine, and back as it asked, streamed or whole. No route."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import InvalidParameter
+from octavo.protocol.reply import Reply
+from octavo.sampling.params import SamplingParams
+from octavo.scheduling.inputs import ORDINARY, Service
+from octavo.server.answer import Answer
+from octavo.server.auth import CACHE_SCOPE, TENANT
+from octavo.server.serving import Serving
+from octavo.server.streaming import AnswerStream, whole_response
+from octavo.text.pieces import PlainText, Splitter
+
+__all__ = ["answer_request", "cache_salt_of", "service_of", "target_s"]
+
+_LONGEST_TARGET_MS = 3_600_000
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+
+async def answer_request(
+    request: Request,
+    serving: Serving,
+    reply: Reply,
+    params: SamplingParams,
+    prompts: Sequence[Sequence[int]],
+    *,
+    stream: bool,
+    service: Service = ORDINARY,
+    cache_salt: str | None = None,
+    echo: bool = False,
+    split: Callable[[], Splitter] = PlainText,
+) -> Response:
+    """Generate for `prompts` (token ids, which were checked against the capacity) and tell it as `reply` words it.
+
+    `service` holds what the body says; whose request it is, and the targets in its headers, are filled in here.
+    Raises Overloaded, InvalidParameter, CapacityError or ServerError before the first byte.
+    """
+    service = service_of(request, serving, service)
+    serving.accept_more(len(prompts) * params.attempts)
+    answer = Answer(serving, reply, params, prompts, echo=echo, split=split)
+    outputs = serving.client.generate_all(
+        [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)],
+        cache_salt=cache_salt_of(request, cache_salt),
+        service=service,
+    )
+    if stream:
+        return AnswerStream(outputs, answer)
+    return await whole_response(outputs, answer, request.receive)
+
+
+def service_of(request: Request, serving: Serving, asked: Service) -> Service:
+    """`asked`, with the tenant, the profile where it names none, and the headers' targets. Raises InvalidParameter."""
+    tenant = request.scope.get(TENANT, "")
+    return msgspec.structs.replace(
+        asked,
+        tenant=tenant,
+        profile=asked.profile or serving.profiles.get(tenant),
+        ttft_s=target_s(request, "x-slo-ttft-ms"),
+        tbt_s=target_s(request, "x-slo-tbt-ms"),
+    )
+
+
+def cache_salt_of(request: Request, asked: str | None) -> str:
+    """Whose computed blocks the request may find."""
+    return f"{request.scope.get(CACHE_SCOPE, '')} {asked or ''}".strip()
+
+
+def target_s(request: Request, name: str) -> float | None:
+    """The milliseconds that a header asks for, in seconds. Raises InvalidParameter."""
+    text = request.headers.get(name)
+    if text is None:
+        return None
+    text = text.strip(" \t")  # no part of a header's value (RFC 9110, 5.5)
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
+    if not 0 < value <= _LONGEST_TARGET_MS:
+        raise InvalidParameter(
+            f"The header {name} is {text[:40]!r}; it is a number of milliseconds, above 0 and at most "
+            f"{_LONGEST_TARGET_MS:,}.",
+            name,
+        )
+    return value / 1e3
