@@ -15,14 +15,18 @@ from starlette.routing import Route
 
 import octavo
 from octavo.errors import Overloaded
+from octavo.memory.accounting import Report
 from octavo.server import errors, openai, tokens
-from octavo.server.auth import KeyCheck
-from octavo.server.document import openapi_document, openapi_page
+from octavo.server.auth import KEYLESS, KeyCheck
+from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page
 from octavo.server.replies import json_response
 from octavo.server.serving import Serving
 from octavo.telemetry.metrics import CONTENT_TYPE
 
 __all__ = ["create_app"]
+
+_MODULES = (openai, tokens)
+"""Where routes are, with what the document says of them (see server/document)."""
 
 _TITLE = "Octavo"
 _DESCRIPTION = "An OpenAI-compatible server for large language models."
@@ -32,13 +36,14 @@ def create_app(serving: Serving, *, api_keys: Sequence[str] = (), cache_per_key:
     """The application around `serving`. With `api_keys`, every route but health wants one of them, and with
     `cache_per_key` each finds only its own in the prefix cache."""
     app = Starlette(
-        routes=[*openai.ROUTES, *tokens.ROUTES, *_ROUTES],
+        routes=[*(route for module in _MODULES for route in module.ROUTES), *_ROUTES],
         middleware=[Middleware(KeyCheck, keys=api_keys, separate=cache_per_key)] if api_keys else [],
     )
     app.router.redirect_slashes = (
         False  # a client that follows no 307 would take its empty body for the answer
     )
     app.state.serving = serving
+    app.state.keyed = bool(api_keys)
     errors.install(app)
     return app
 
@@ -84,14 +89,17 @@ async def document(request: Request) -> Response:
     """The OpenAPI document, made once."""
     state = request.app.state
     if not hasattr(state, "document"):
-        # In a thread: the first import takes some hundred milliseconds, and streams run here.
+        # In a thread: it takes some milliseconds, and streams run here.
         made = await asyncio.to_thread(
             openapi_document,
             [route for route in request.app.routes if isinstance(route, Route)],
-            openai.BODIES | tokens.BODIES,
+            {path: body for module in _MODULES for path, body in getattr(module, "BODIES", {}).items()},
+            _OPERATIONS
+            | {path: one for module in _MODULES for path, one in getattr(module, "OPERATIONS", {}).items()},
             title=_TITLE,
             version=octavo.__version__,
             description=_DESCRIPTION,
+            keyless=KEYLESS if state.keyed else None,
         )
         state.document = orjson.dumps(made)
     return Response(state.document, media_type="application/json")
@@ -112,6 +120,20 @@ _ROUTES = (
     Route("/openapi.json", document, include_in_schema=False),
     Route("/docs", docs, include_in_schema=False),
 )
+
+_STATE = {
+    "type": "object",
+    "properties": {"status": {"enum": ["ready", "loading", "restarting", "draining", "dead"]}},
+    "required": ["status"],
+}
+_OPERATIONS = {
+    **{path: Operation(reply=_STATE, statuses={503: _STATE}) for path in sorted(KEYLESS)},
+    "/metrics": Operation(reply={"type": "string"}, media_type="text/plain"),
+    "/report": Operation(reply=Report, statuses={503: ErrorReply}),
+    "/version": Operation(
+        reply={"type": "object", "properties": {"version": {"type": "string"}}, "required": ["version"]}
+    ),
+}
 
 
 def _state(serving: Serving, good: bool) -> Response:

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from octavo.protocol.errors import RequestRefused
 from octavo.server.errors import error_response
 
-__all__ = ["CACHE_SCOPE", "TENANT", "KeyCheck", "tenant_of"]
+__all__ = ["CACHE_SCOPE", "KEYLESS", "TENANT", "KeyCheck", "tenant_of"]
 
 CACHE_SCOPE = "octavo.cache_scope"
 """Where a request's ASGI scope says whose computed blocks it may find; not there where all share them."""
@@ -19,7 +19,8 @@ CACHE_SCOPE = "octavo.cache_scope"
 TENANT = "octavo.tenant"
 """Where it says whose request it is: a name for the key."""
 
-_OPEN = frozenset({"/health", "/health/live", "/health/ready"})
+KEYLESS = frozenset({"/health", "/health/live", "/health/ready"})
+"""The paths that want no key."""
 
 
 class KeyCheck:
@@ -34,7 +35,7 @@ class KeyCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = _bearer(scope)
         known = self._known(key) if key and scope["type"] == "http" else None
-        if scope["type"] != "http" or scope["path"] in _OPEN or known:
+        if scope["type"] != "http" or scope["path"] in KEYLESS or known:
             if known:
                 scope[TENANT] = known
                 if self._separate:

@@ -13,18 +13,44 @@ from starlette.routing import Route
 from octavo.errors import InvalidParameter
 from octavo.protocol.openai import ChatRequest, CompletionRequest
 from octavo.protocol.openai_reply import ChatReply, CompletionReply
+from octavo.protocol.openai_schema import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    Completion,
+    ModelCard,
+    ModelList,
+)
 from octavo.sampling.params import SamplingParams
+from octavo.server.document import Operation
 from octavo.server.replies import json_response, read_request
-from octavo.server.running import answer_request
+from octavo.server.running import TARGET_HEADERS, answer_request
 from octavo.server.serving import Serving
 
-__all__ = ["BODIES", "ROUTES"]
+__all__ = ["BODIES", "OPERATIONS", "ROUTES"]
 
 BODIES = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequest}
 """What a route reads by itself, for the OpenAPI document."""
 
 MAX_SEQUENCES = 4096
 """Prompts × n in one request."""
+
+OPERATIONS = {
+    "/v1/models": Operation(reply=ModelList),
+    "/v1/models/{model}": Operation(reply=ModelCard),
+    "/v1/completions": Operation(
+        reply=Completion,
+        stream=Completion,
+        headers=TARGET_HEADERS,
+        example={"prompt": "An octavo is", "max_tokens": 16, "temperature": 0},
+    ),
+    "/v1/chat/completions": Operation(
+        reply=ChatCompletion,
+        stream=ChatCompletionChunk,
+        headers=TARGET_HEADERS,
+        example={"messages": [{"role": "user", "content": "What is an octavo?"}], "max_tokens": 64},
+    ),
+}
+"""The rest of what that document says of them."""
 
 
 async def list_models(request: Request) -> Response:

@@ -20,10 +20,17 @@ from octavo.server.serving import Serving
 from octavo.server.streaming import AnswerStream, whole_response
 from octavo.text.pieces import PlainText, Splitter
 
-__all__ = ["answer_request", "cache_salt_of", "service_of", "target_s"]
+__all__ = ["TARGET_HEADERS", "answer_request", "cache_salt_of", "service_of", "target_s"]
 
 _LONGEST_TARGET_MS = 3_600_000
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+_TARGET = {"type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST_TARGET_MS}
+TARGET_HEADERS = {
+    "x-slo-ttft-ms": {**_TARGET, "description": "When the first token is due, in milliseconds."},
+    "x-slo-tbt-ms": {**_TARGET, "description": "Between two tokens, in milliseconds."},
+}
+"""As JSON schemas, for the OpenAPI document."""
 
 
 async def answer_request(

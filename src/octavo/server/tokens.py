@@ -7,13 +7,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.errors import InvalidParameter
+from octavo.protocol.openai_schema import Detokenized, Tokenized
 from octavo.protocol.tokens import DetokenizeRequest, TokenizeRequest
+from octavo.server.document import Operation
 from octavo.server.replies import json_response, read_request
 
-__all__ = ["BODIES", "ROUTES"]
+__all__ = ["BODIES", "OPERATIONS", "ROUTES"]
 
 BODIES = {"/tokenize": TokenizeRequest, "/detokenize": DetokenizeRequest}
 """What a route reads by itself, for the OpenAPI document."""
+OPERATIONS = {
+    "/tokenize": Operation(reply=Tokenized, example={"prompt": "An octavo is a book."}),
+    "/detokenize": Operation(reply=Detokenized, example={"tokens": [1, 2, 3]}),
+}
+"""The rest of what that document says of them."""
 
 _MOST_TOKENS = 1 << 20
 """In one request to turn back."""
