@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
+from octavo.cli.config_file import config_defaults
 from octavo.cli.options import engine_options, parse_port
 from octavo.cli.pull import MODEL_HELP, fetch, with_backend, with_draft
 from octavo.config import ProfileName
@@ -29,6 +30,16 @@ _KEY_VARIABLE = "OCTAVO_API_KEY"
 def serve(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "smollm2",
     *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            is_eager=True,
+            callback=config_defaults,
+            metavar="FILE",
+            help="Options from a TOML, YAML or JSON file: their names without dashes in front, and model. The command "
+            "line and the environment win over it.",
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(metavar="HOST", help="The address to listen on; 0.0.0.0 lets other machines in.")
     ] = "127.0.0.1",
@@ -91,6 +102,8 @@ def serve(
     """Serve MODEL: an OpenAI-compatible API, downloaded and converted first if need be."""
     from octavo.config import EngineConfig
     from octavo.server.run import check_keys, run
+
+    del config  # click has read it: see cli/config_file
 
     if (
         not api_key and _KEY_VARIABLE in os.environ
