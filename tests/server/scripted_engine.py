@@ -40,7 +40,7 @@ class Script(msgspec.Struct):
 
     tokens: list[list[int]]
     """Of each child, without the end token that follows."""
-    groups: list[list[int]] = [[1]]
+    groups: list[list[int]] = msgspec.field(default_factory=lambda: [[1]])
     """Of each child: how many tokens come in one output, again from the front when the list is used up."""
     pause_s: float = 0.0
     """Between two outputs. Without, what the server has not taken yet it takes as one."""

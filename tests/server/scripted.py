@@ -1,0 +1,105 @@
+"""What the scripted engine is told to say, and what an answer must then be: strategies and an oracle, no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from octavo.text.tokenizer import Tokenizer
+from octavo.text.vocabulary import Vocabulary
+from tests.server.scripted_engine import Script
+
+__all__ = ["Case", "cases", "expected_text"]
+
+TEXTS = (
+    "Hello", " world", "\n\n", '"', "\\", "é", "naïve ", "🙂", "👩‍👩‍👧",
+    "🏳️‍🌈", "漢字", "。", "สวัสดี", "א", "\u2028", "\x00",
+    "ST", "OP", "STOP", "EN", "D", "</", "<|im_", "\ufffd",
+)  # fmt: skip
+"""Characters of one to four bytes, some that combine, and pieces of the stop strings."""
+STOPS = ("STOP", "OP", "TOE", "END", "字", "🙂", "\n", " w", "</")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script and the request that it answers. A field that an API does not have stays at its default there."""
+
+    script: Script
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    n: int = 1
+    logprobs: int | None = None
+    echo: bool = False
+    skip_special_tokens: bool = True
+    include_stop: bool = False
+
+
+@st.composite
+def cases(draw: st.DrawFn, tokenizer: Tokenizer, ends: Sequence[int], *, choices: bool) -> Case:
+    """Any tokens in any groups. `choices`: of a request that may ask for more than text."""
+    n = draw(st.integers(1, 3)) if choices else 1
+    said = _said(tokenizer, ends)
+    script = Script(
+        tokens=[draw(said) for _ in range(n)],
+        groups=[draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)) for _ in range(n)],
+        pause_s=draw(st.sampled_from((0.0005, 0.0))),
+    )
+    max_tokens = draw(st.sampled_from((200, 200, 7, 1)))
+    stop = tuple(draw(st.lists(st.sampled_from(STOPS), max_size=3, unique=True)))
+    if not choices:
+        return Case(script, max_tokens, stop)
+    return Case(
+        script,
+        max_tokens,
+        stop,
+        n=n,
+        logprobs=draw(st.sampled_from((None, 0, 2))),
+        echo=draw(st.booleans()),
+        skip_special_tokens=draw(st.booleans()),
+        include_stop=draw(st.booleans()),
+    )
+
+
+def _said(tokenizer: Tokenizer, ends: Sequence[int]) -> st.SearchStrategy[list[int]]:
+    """Token ids: of texts as a tokenizer writes them and byte by byte, single bytes, any token at all."""
+    vocabulary = tokenizer.vocabulary
+    of_byte = {piece[0]: token for token, piece in enumerate(vocabulary.pieces) if len(piece) == 1}
+
+    def spelled(text: str) -> list[int]:
+        data = text.encode()
+        return [of_byte[byte] for byte in data] if of_byte.keys() >= set(data) else tokenizer.encode(text)
+
+    text = st.sampled_from(TEXTS)
+    control = [token for token in sorted(vocabulary.special) if token not in ends]
+    pieces = (
+        text.map(tokenizer.encode),
+        text.map(spelled),
+        st.sampled_from(sorted(of_byte.values())).map(lambda token: [token]),
+        st.integers(0, vocabulary.size - 1).map(lambda token: [token]),
+        st.sampled_from([*control, ends[-1]]).map(lambda token: [token]),
+    )
+    return st.lists(st.one_of(pieces), max_size=12).map(
+        lambda parts: [token for part in parts for token in part]
+    )
+
+
+def expected_text(case: Case, child: int, vocabulary: Vocabulary, ends: Sequence[int]) -> str:
+    """The text of one choice, by the plainest reading of the rules: token after token, and a search in all bytes."""
+    stops = [stop.encode() for stop in case.stop]
+    data = b""
+    for count, token in enumerate([*case.script.tokens[child], ends[0]], 1):
+        piece = vocabulary.bytes_of(token, case.skip_special_tokens)
+        if token in ends:
+            data += piece if case.include_stop else b""
+            break
+        data += piece
+        found = [(data.find(stop) + len(stop), -len(stop)) for stop in stops if stop in data]
+        if found:
+            end, less = min(found)
+            data = data[: end if case.include_stop else end + less]
+            break
+        if count == case.max_tokens:
+            break
+    return data.decode(errors="replace")
