@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from octavo.errors import ClientError, OctavoError, ServerError
     from octavo.llm import LLM
+    from octavo.sampling.grammar import Grammar
     from octavo.sampling.params import SamplingParams
 
-__all__ = ["LLM", "ClientError", "OctavoError", "SamplingParams", "ServerError", "__version__"]
+__all__ = ["LLM", "ClientError", "Grammar", "OctavoError", "SamplingParams", "ServerError", "__version__"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "LLM": "octavo.llm",
     "ClientError": "octavo.errors",
+    "Grammar": "octavo.sampling.grammar",
     "OctavoError": "octavo.errors",
     "SamplingParams": "octavo.sampling.params",
     "ServerError": "octavo.errors",

@@ -226,6 +226,8 @@ class LLM:
     def _checked(self, prompt: str | None, ids: Sequence[int], params: SamplingParams) -> Request:
         params = with_seed(params)
         self.info.capacity.check(ids, params)
+        if params.grammar is not None:
+            self._engine.guides.check(params.grammar)
         return Request(prompt, tuple(ids), params)
 
     def _answer(self, requests: Sequence[Request], progress: bool) -> list[RequestOutput]:

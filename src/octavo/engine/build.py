@@ -13,6 +13,7 @@ from octavo.config import EngineConfig
 from octavo.engine.calibration import check_target, measure
 from octavo.engine.carrier import open_carrier
 from octavo.engine.engine import Engine
+from octavo.engine.guides import Guides
 from octavo.engine.messages import EngineInfo
 from octavo.engine.steplog import StepLog
 from octavo.errors import SettingsError
@@ -102,6 +103,7 @@ def build_engine(config: EngineConfig) -> Engine:
         if carrier:
             carrier.close(())
         raise
+    guides = Guides(vocabulary, spec.eos_ids, threads=info.threads)
     return Engine(
         scheduler,
         backend,
@@ -110,7 +112,8 @@ def build_engine(config: EngineConfig) -> Engine:
         depth=config.depth,
         log=log,
         carrier=carrier,
-        speculator=_speculator(config, scheduler, drafter),
+        speculator=_speculator(config, scheduler, drafter, guides),
+        guides=guides,
     )
 
 
@@ -141,14 +144,16 @@ def _check_draft(spec: ModelSpec, vocabulary: Vocabulary, draft: StoredModel) ->
         )
 
 
-def _speculator(config: EngineConfig, scheduler: Scheduler, model: ModelDrafter | None) -> Speculator | None:
+def _speculator(
+    config: EngineConfig, scheduler: Scheduler, model: ModelDrafter | None, guides: Guides
+) -> Speculator | None:
     tokens = config.speculation_tokens
     if tokens is not None and not 1 <= tokens <= MOST_TOKENS:
         raise SettingsError(f"speculation_tokens is {tokens}; it must be 1 to {MOST_TOKENS}.")
     if config.speculation == "off":
         return None
     drafter = DRAFTERS["auto" if model is not None else config.speculation]()
-    return Speculator(drafter, scheduler, model=model, fixed=tokens)
+    return Speculator(drafter, scheduler, model=model, fixed=tokens, guide_of=guides.of)
 
 
 def _step_log(config: EngineConfig, settings: SchedulerConfig, vocabulary: Vocabulary) -> StepLog | None:

@@ -7,11 +7,13 @@ from collections import deque
 
 from octavo.backends.base import Backend, Handle, Plan
 from octavo.engine.carrier import Carrier
+from octavo.engine.guides import Guides, told
 from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats
 from octavo.engine.steplog import StepLog
 from octavo.engine.watchdog import Watchdog
 from octavo.memory.accounting import Report
 from octavo.scheduling.inputs import Draft, Inputs
+from octavo.scheduling.outputs import SequenceOutput
 from octavo.scheduling.scheduler import Scheduler
 from octavo.speculation.speculator import Speculator
 from octavo.timing.clock import Clock, WallClock
@@ -43,6 +45,7 @@ class Engine:
         log: StepLog | None = None,
         carrier: Carrier | None = None,
         speculator: Speculator | None = None,
+        guides: Guides | None = None,
     ) -> None:
         self.info = info
         self._scheduler = scheduler
@@ -52,6 +55,9 @@ class Engine:
         self._log = log
         self._carrier = carrier
         self._speculator = speculator
+        self.guides = guides or Guides(scheduler.vocabulary, scheduler.config.end_ids)
+        self._told: list[SequenceOutput] = []
+        """To requests that never entered."""
         self._inbox: list[Add | Abort] = []
         self._flying: deque[tuple[Plan, Handle]] = deque()
         self._duration_s = 0.0
@@ -63,17 +69,25 @@ class Engine:
         self._stepping = False
 
     def add(self, add: Add) -> None:
-        """A request enters at the next step. One that cannot be served comes back as an "error" output."""
-        self._inbox.append(add)
+        """A request enters at the next step, or the first one after its grammar is compiled. One that cannot be served
+        comes back as an "error" output."""
+        if add.params.grammar is None:
+            self._inbox.append(add)
+        else:
+            self.guides.enter(add)
 
     def abort(self, request_id: str) -> None:
         """A request leaves at the next step, and its blocks with it."""
-        self._inbox.append(Abort(request_id))
+        waiting = self.guides.leave(request_id)
+        if waiting is None:
+            self._inbox.append(Abort(request_id))
+        else:
+            self._told += told(waiting, "abort")
 
     @property
     def idle(self) -> bool:
         """A step would do nothing."""
-        return not self._inbox and self._scheduler.idle
+        return not (self._inbox or self._told or self.guides.busy) and self._scheduler.idle
 
     def step(self) -> Outputs:
         """Advance every sequence that the plan names, and tell what became of it."""
@@ -85,7 +99,9 @@ class Engine:
         if self._speculator:
             drafts = self._speculator.propose()
             drafting_s = self.clock.now_s() - started_s
-        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s, news, drafts, drafting_s)
+        compiled, refused = self.guides.take()
+        self._told += refused
+        inputs = Inputs(started_s, (*self._inbox, *compiled), self._duration_s, news, drafts, drafting_s)
         self._inbox.clear()
         plan = self._scheduler.schedule(inputs)
         if self._log:
@@ -97,10 +113,10 @@ class Engine:
             self._carrier.carry(plan)
         if plan.rows:
             handle = self.backend.launch(plan)
-            self.backend.sample(handle)
+            self.backend.sample(handle, self.guides.masks(self._scheduler.owners_of(plan)))
             self._flying.append((plan, handle))
             self._empty_steps = 0
-        elif not self._flying and not (self._carrier and self._carrier.rest()):
+        elif not self._flying and not (self._carrier and self._carrier.rest()) and not self.guides.rest():
             self._look_for_progress()
         if len(self._flying) > self._depth or (self._flying and not plan.rows):
             oldest, handle = self._flying.popleft()
@@ -116,6 +132,10 @@ class Engine:
         self._tokens = plan.tokens
         self._stepping = False
         outputs = self._scheduler.take_outputs()
+        if self.guides.open_requests and any(output.finish_reason for output in outputs):
+            self.guides.forget(self._scheduler.knows)
+        if self._told:
+            outputs, self._told = (*self._told, *outputs), []
         return Outputs(outputs, self.stats(), self._due_report(started_s))
 
     def _look_for_progress(self) -> None:
@@ -188,6 +208,7 @@ class Engine:
             self._carrier = None
         if self._speculator:
             self._speculator.close()
+        self.guides.close()
         self.backend.close()
         if self._log:
             self._log.close()

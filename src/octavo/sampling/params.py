@@ -8,6 +8,7 @@ import msgspec
 
 from octavo.errors import InvalidParameter
 from octavo.sampling.beam import EarlyStopping
+from octavo.sampling.grammar import Grammar
 
 __all__ = ["SamplingParams"]
 
@@ -70,6 +71,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The same for each prompt token (the first has none)."""
     skip_special_tokens: bool = True
     """Leave control tokens out of the text."""
+    grammar: Grammar | None = None
+    """What the answer must look like; it ends where that is fulfilled."""
 
     @property
     def attempts(self) -> int:
@@ -82,6 +85,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             _whole("best_of", self.best_of, 1, MAX_N)
         if self.beam_width:
             self._check_beams()
+        if self.grammar is not None:
+            self._check_guided()
         if self.attempts < self.n:
             name = "beam_width" if self.beam_width else "best_of"
             raise InvalidParameter(
@@ -137,6 +142,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.prompt_logprobs is not None:
             _whole("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+
+    def _check_guided(self) -> None:
+        for name, usual in (("ignore_eos", False), ("min_tokens", 0), ("beam_width", 0)):
+            if (value := getattr(self, name)) != usual:
+                raise InvalidParameter(
+                    f"{name} is {value} for an answer with a grammar, and the grammar says when it ends; leave one out."
+                    if name != "beam_width"
+                    else "Beam search follows no grammar; leave one of the two out.",
+                    name,
+                )
 
     def _check_beams(self) -> None:
         _whole("beam_width", self.beam_width, 1, MAX_BEAMS)

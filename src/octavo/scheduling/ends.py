@@ -9,7 +9,7 @@ from octavo.sampling.stops import StopMatcher
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
 from octavo.scheduling.sequence import Request, Sequence
 
-__all__ = ["End", "end_after", "end_with", "output_of", "take_prompt_samples"]
+__all__ = ["End", "end_after", "end_with", "output_of", "stuck_end", "take_prompt_samples", "without_token"]
 
 
 class End(NamedTuple):
@@ -43,6 +43,26 @@ def _end(sequence: Sequence, stop: StopMatcher, length: int, token: int, piece: 
         cut = match.after + (0 if params.include_stop_str_in_output else match.length)
         return End("stop", params.stop[match.which], cut)
     return End("length") if outputs >= request.max_output else None
+
+
+def without_token(request: Request) -> End:
+    """The end where no token can be chosen."""
+    if request.params.grammar is None:
+        return End(
+            "error", error="The model's output is not a number for this prompt; the model or its file is damaged."
+        )
+    return End(
+        "error", error="The grammar has become too complex to be followed at this place; make it simpler."
+    )
+
+
+def stuck_end(request: Request, running: int, waiting: int, free: int) -> End:
+    """The end of a request that keeps all others out: so many sequences run and wait, so many blocks are free."""
+    why = (
+        f"Request {request.id!r} can neither run nor end: {running} sequences run, {waiting} wait, {free} blocks are "
+        "free. This is a fault of the server."
+    )
+    return End("error", error=why)
 
 
 def output_of(

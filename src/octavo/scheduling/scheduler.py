@@ -16,7 +16,7 @@ from octavo.errors import ClientError
 from octavo.memory.accounting import Report
 from octavo.scheduling.budget import StepBudget
 from octavo.scheduling.contest import Beams, Contest
-from octavo.scheduling.ends import End, end_after, end_with, output_of
+from octavo.scheduling.ends import End, end_after, end_with, output_of, stuck_end, without_token
 from octavo.scheduling.inputs import Abort, Add, Inputs
 from octavo.scheduling.order import Order, Waiting
 from octavo.scheduling.outputs import SequenceOutput, joined
@@ -126,6 +126,14 @@ class Scheduler:
         if self.kept and not self.running:
             self._end_batch()
 
+    def owners_of(self, plan: Plan) -> Items[tuple[Sequence, int, int]]:
+        """Of a plan in flight, as in `Flight.owners`."""
+        return self._flights[plan.step].owners
+
+    def knows(self, request_id: str) -> bool:
+        """A request of this name has not ended."""
+        return request_id in self._requests
+
     def names_of(self, plan: Plan) -> list[str]:
         """The requests that a plan computes for, those that are still there."""
         slots = {row.slot for row in plan.rows}
@@ -134,14 +142,10 @@ class Scheduler:
     def give_up(self) -> str:
         """End the first request with an error: it keeps all others out, and nothing will change that. Why, in words."""
         stuck = min((*self.running, *self.waiting), key=self.order.rank).request
-        free = min(pool.free for pool in self.places.pools)
-        why = (
-            f"Request {stuck.id!r} can neither run nor end: {len(self.running)} sequences run, {len(self.waiting)} "
-            f"wait, {free} blocks are free. This is a fault of the server."
-        )
+        end = stuck_end(stuck, len(self.running), len(self.waiting), min(p.free for p in self.places.pools))
         for sequence in list(stuck.sequences):
-            self._finish(sequence, End("error", error=why))
-        return why
+            self._finish(sequence, end)
+        return end.error or ""
 
     def report(self) -> Report:
         """What the memory was good for, since the start."""
@@ -378,10 +382,10 @@ class Scheduler:
         for one in list(contest.living) if isinstance(contest, Beams) else [victim]:
             if one.slot is None:
                 continue
-            advance = advances.pop(one, None)
-            if advance is not None:
+            if (advance := advances.pop(one, None)) is not None:
                 budget.give_back(one, advance.tokens, len(advance.drafts))
-            self._release(one)
+            self.running.remove(one)
+            self.places.take_back(one)
             one.preempted += 1
             self.waiting.add(one)
             self.counters.preemptions += 1
@@ -403,9 +407,8 @@ class Scheduler:
     def _append(self, sequence: Sequence, sample: TokenSample) -> None:
         request, contest = sequence.request, sequence.request.contest
         if sample.token < 0:
-            message = "The model's output is not a number for this prompt; the model or its file is damaged."
             for one in [sequence] if contest is None else list(request.sequences):
-                self._finish(one, End("error", error=message))
+                self._finish(one, without_token(request))
             return
         if isinstance(contest, Beams):
             sequence.total -= 1  # which token it is, is decided when those of all beams are there
@@ -470,12 +473,13 @@ class Scheduler:
     def _remove(self, sequence: Sequence, *, keep: bool = False) -> None:
         """A sequence has ended. `keep`: it holds slot and memory until its batch ends."""
         request = sequence.request
-        if sequence.tables and keep:
+        if sequence.tables:
             self.running.remove(sequence)
-            self.places.sharing.leave(sequence)
-            self.kept.append(sequence)
-        elif sequence.tables:
-            self._release(sequence)
+            if keep:
+                self.places.sharing.leave(sequence)
+                self.kept.append(sequence)
+            else:
+                self.places.take_back(sequence)
         elif sequence in request.unforked:
             request.unforked.remove(sequence)
             self.places.take_slot(sequence)
@@ -486,10 +490,6 @@ class Scheduler:
         if not request.sequences:
             del self._requests[request.id]
             self.order.leave(request)
-
-    def _release(self, sequence: Sequence) -> None:
-        self.running.remove(sequence)
-        self.places.take_back(sequence)
 
     def _end_batch(self) -> None:
         for sequence in self.kept:

@@ -50,7 +50,11 @@ class Writer:
         """Is its next token known, or chosen by the last plan?"""
         if sequence.drafted:  # how far it has come is known when they are verified
             return False
-        return not sequence.pending or (sequence in self._awaited and not sequence.request.params.beam_width)
+        if not sequence.pending:
+            return True
+        params = sequence.request.params
+        # A beam's next token, or what a grammar allows then, is known when the one before it is.
+        return sequence in self._awaited and not params.beam_width and params.grammar is None
 
     def write(
         self, step: int, advances: dict[Sequence, Advance], disk: Orders = NO_ORDERS

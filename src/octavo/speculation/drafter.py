@@ -7,6 +7,7 @@ from math import log1p
 from typing import NamedTuple, Protocol
 
 from octavo.backends.base import ChoiceRule
+from octavo.sampling.guide import Guide
 
 __all__ = ["Drafter", "Elsewhere", "Guess", "Prior", "Several", "Text"]
 
@@ -57,6 +58,7 @@ class Text:
         "biases",
         "guessed_at",
         "guesses",
+        "guide",
         "memory",
         "prediction",
         "prompt_tokens",
@@ -74,6 +76,7 @@ class Text:
         *,
         prediction: tuple[int, ...] = (),
         rule: ChoiceRule | None = None,
+        guide: Guide | None = None,
     ) -> None:
         self.tokens = tokens
         """Prompt and answer; it only grows. Not to be changed."""
@@ -84,6 +87,8 @@ class Text:
         """What its client expects as the answer."""
         self.rule = rule or ChoiceRule(prompt_tokens)
         """How its tokens are chosen."""
+        self.guide = guide
+        """Where it stands in its grammar, if it has one."""
         self.memory: dict[str, object] = {}
         """What a drafter keeps about it, by the drafter's name; gone with the sequence."""
         self.guesses: list[Guess] = []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from octavo.errors import SettingsError
 from octavo.models.store import StoredModel
 from octavo.speculation.drafter import Drafter, Several
+from octavo.speculation.forced import GrammarDrafter
 from octavo.speculation.ngram import NgramDrafter
 from octavo.speculation.prediction import PredictionDrafter
 from octavo.speculation.suffix import SuffixDrafter
@@ -14,11 +15,12 @@ from octavo.speculation.suffix import SuffixDrafter
 __all__ = ["DRAFTERS", "draft_model_of", "with_draft_folder"]
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
-    "ngram": lambda: Several(PredictionDrafter(), NgramDrafter()),
-    "suffix": lambda: Several(PredictionDrafter(), SuffixDrafter()),
-    "auto": lambda: Several(PredictionDrafter(), NgramDrafter(), SuffixDrafter()),
+    "ngram": lambda: Several(GrammarDrafter(), PredictionDrafter(), NgramDrafter()),
+    "suffix": lambda: Several(GrammarDrafter(), PredictionDrafter(), SuffixDrafter()),
+    "auto": lambda: Several(GrammarDrafter(), PredictionDrafter(), NgramDrafter(), SuffixDrafter()),
 }
-"""By what `speculation` may be, beside `off` and a draft model. What a client predicts is always looked at."""
+"""By what `speculation` may be, beside `off` and a draft model. What a grammar forces and
+what a client predicts is always looked at."""
 _PREFIX = "draft:"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 
+from octavo.sampling.guide import Guide
 from octavo.scheduling.inputs import Draft
 from octavo.scheduling.scheduler import Scheduler
 from octavo.scheduling.sequence import Sequence
@@ -31,11 +33,13 @@ class Speculator:
         *,
         model: ModelDrafter | None = None,
         fixed: int | None = None,
+        guide_of: Callable[[Sequence], Guide | None] = lambda _: None,
     ) -> None:
         """`drafter` guesses for next to nothing, `model` at a price. `fixed`: so many tokens in every step, whatever
-        they cost."""
+        they cost. `guide_of`: where the answer of a sequence with a grammar stands now."""
         self._drafter = drafter
         self._scheduler = scheduler
+        self._guide_of = guide_of
         self._model = model
         self._model_guess = Guess((0,) * MOST_TOKENS, 0, len(drafter.priors))
         """What a guess of the model will be like."""
@@ -113,6 +117,7 @@ class Speculator:
         """New guesses for each text, after a look at what became of the last ones."""
         control = self.control
         count = control.fixed or MOST_TOKENS
+        guided = [text for text in texts if text.guide is not None]
         for text in texts:
             if text.guesses:
                 control.learn(text)
@@ -120,6 +125,7 @@ class Speculator:
         if self._model is None or control.fixed is None:  # to measure a model, nothing but the model
             for text, found in zip(texts, self._drafter.draft(texts, count), strict=True):
                 text.guesses = found
+            _cut(guided)
         if self._model is None:
             return
         asked = [text for text in texts if control.prefers(text, self._model_guess)]
@@ -129,9 +135,11 @@ class Speculator:
             source = self._model_guess.source
             for text, found in zip(asked, self._model.draft(asked, count), strict=True):
                 text.guesses += [guess._replace(source=source) for guess in found]
+            _cut(guided)
 
     def _text(self, sequence: Sequence) -> Text:
         text = self._texts.get(sequence)
+        guide = self._guide_of(sequence) if sequence.request.params.grammar is not None else None
         if text is None:
             add = sequence.request.add
             text = self._texts[sequence] = Text(
@@ -140,6 +148,7 @@ class Speculator:
                 add.cache_salt,
                 prediction=add.service.prediction,
                 rule=sequence.request.rule(sequence.child),
+                guide=guide,
             )
         return text
 
@@ -151,3 +160,11 @@ class Speculator:
             self._drafter.ended(text)
             if self._model is not None:
                 self._model.ended(text)
+
+
+def _cut(texts: Items[Text]) -> None:
+    """Guesses end before the first token that the text's grammar forbids there."""
+    for text in texts:
+        assert text.guide is not None
+        kept = [(guess, text.guide.allowed(guess.tokens)) for guess in text.guesses]
+        text.guesses = [guess._replace(tokens=guess.tokens[:count]) for guess, count in kept if count]
