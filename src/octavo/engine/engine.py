@@ -87,7 +87,7 @@ class Engine:
     @property
     def idle(self) -> bool:
         """A step would do nothing."""
-        return not (self._inbox or self._told or self.guides.busy) and self._scheduler.idle
+        return not (self._inbox or self._told or self.guides.compiling) and self._scheduler.idle
 
     def step(self) -> Outputs:
         """Advance every sequence that the plan names, and tell what became of it."""
@@ -99,9 +99,11 @@ class Engine:
         if self._speculator:
             drafts = self._speculator.propose()
             drafting_s = self.clock.now_s() - started_s
-        compiled, refused = self.guides.take()
-        self._told += refused
-        inputs = Inputs(started_s, (*self._inbox, *compiled), self._duration_s, news, drafts, drafting_s)
+        if self.guides.compiling:
+            compiled, refused = self.guides.take()
+            self._inbox += compiled
+            self._told += refused
+        inputs = Inputs(started_s, tuple(self._inbox), self._duration_s, news, drafts, drafting_s)
         self._inbox.clear()
         plan = self._scheduler.schedule(inputs)
         if self._log:
@@ -113,7 +115,9 @@ class Engine:
             self._carrier.carry(plan)
         if plan.rows:
             handle = self.backend.launch(plan)
-            self.backend.sample(handle, self.guides.masks(self._scheduler.owners_of(plan)))
+            self.backend.sample(
+                handle, self.guides.masks(self._scheduler.owners_of(plan)) if self.guides.guided else None
+            )
             self._flying.append((plan, handle))
             self._empty_steps = 0
         elif not self._flying and not (self._carrier and self._carrier.rest()) and not self.guides.rest():
@@ -132,7 +136,7 @@ class Engine:
         self._tokens = plan.tokens
         self._stepping = False
         outputs = self._scheduler.take_outputs()
-        if self.guides.open_requests and any(output.finish_reason for output in outputs):
+        if self.guides.guided and any(output.finish_reason for output in outputs):
             self.guides.forget(self._scheduler.knows)
         if self._told:
             outputs, self._told = (*self._told, *outputs), []

@@ -1,8 +1,8 @@
 """Which tokens the grammars allow in each step, and grammars that are still being compiled. Decides nothing.
 
-A request with a grammar waits here, outside the scheduler's inputs, while a thread compiles it; then it enters at a step
-boundary, so step logs know nothing of this. Where an answer stands in its grammar follows from its tokens alone: it is
-the same in a batch, after a preemption, behind right and wrong drafts, and after a restart.
+A request with a grammar waits here, outside the scheduler's inputs, while a thread compiles it; then it enters at a
+step boundary, so step logs know nothing of this. Where an answer stands in its grammar follows from its tokens alone:
+it is the same in a batch, after a preemption, behind right and wrong drafts, and after a restart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Guides"]
+__all__ = ["Guided", "Guides", "give_way", "told"]
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ REST_S = 0.005
 """How long a step that has nothing to compute sleeps until a grammar is compiled; a message may come meanwhile."""
 
 
-class _Guided:
+class Guided:
     """A request with a grammar: its beginning, and where each of its answers stands."""
 
     __slots__ = ("beginning", "children")
@@ -65,18 +65,10 @@ class Guides:
         self._filler: MaskFiller | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._kept: OrderedDict[Grammar, Future[Guide]] = OrderedDict()
-        self._compiling: dict[str, tuple[Add, Future[Guide]]] = {}
-        self._guided: dict[str, _Guided] = {}
-
-    @property
-    def busy(self) -> bool:
-        """A request waits for its grammar."""
-        return bool(self._compiling)
-
-    @property
-    def open_requests(self) -> int:
-        """With a grammar, that run or wait to run."""
-        return len(self._guided)
+        self.compiling: dict[str, tuple[Add, Future[Guide]]] = {}
+        """Requests that wait for their grammars."""
+        self.guided: dict[str, Guided] = {}
+        """Those whose grammars are compiled, until they end."""
 
     # ---- compiling
 
@@ -86,28 +78,26 @@ class Guides:
 
     def enter(self, add: Add) -> None:
         """A request with a grammar: `take` gives it back when that is compiled. Its id is new."""
-        assert add.params.grammar is not None and add.request_id not in self._compiling
-        self._compiling[add.request_id] = add, self._compiled(add.params.grammar)
+        assert add.params.grammar is not None and add.request_id not in self.compiling
+        self.compiling[add.request_id] = add, self._compiled(add.params.grammar)
 
     def leave(self, request_id: str) -> Add | None:
         """The request, if it waits for its grammar; it is forgotten."""
-        waiting = self._compiling.pop(request_id, None)
+        waiting = self.compiling.pop(request_id, None)
         return None if waiting is None else waiting[0]
 
     def take(self) -> tuple[list[Add], list[SequenceOutput]]:
         """Requests whose grammars are compiled since the last call, in the order of their arrival, and what those are
         told whose grammars cannot be."""
-        if not self._compiling:
-            return [], []
         adds: list[Add] = []
         refused: list[SequenceOutput] = []
-        for name, (add, future) in list(self._compiling.items()):
+        for name, (add, future) in list(self.compiling.items()):
             if not future.done():
                 continue
-            del self._compiling[name]
+            del self.compiling[name]
             error = future.exception()
             if error is None:
-                self._guided.setdefault(name, _Guided(future.result()))
+                self.guided.setdefault(name, Guided(future.result()))
                 adds.append(add)
                 continue
             if not isinstance(error, InvalidParameter):
@@ -117,9 +107,9 @@ class Guides:
 
     def rest(self) -> bool:
         """There was nothing to compute: sleep a little if a grammar is being compiled. Is one?"""
-        if self._compiling:
-            wait([future for _, future in self._compiling.values()], REST_S, "FIRST_COMPLETED")
-        return bool(self._compiling)
+        if self.compiling:
+            wait([future for _, future in self.compiling.values()], REST_S, "FIRST_COMPLETED")
+        return bool(self.compiling)
 
     def _compiled(self, grammar: Grammar) -> Future[Guide]:
         future = self._kept.get(grammar)
@@ -137,7 +127,7 @@ class Guides:
 
     def of(self, sequence: Sequence) -> Guide | None:
         """Where a sequence's answer stands; None without a grammar."""
-        guided = self._guided.get(sequence.request.id)
+        guided = self.guided.get(sequence.request.id)
         if guided is None:
             return None
         guide = guided.children.get(sequence.child)
@@ -149,8 +139,6 @@ class Guides:
     def masks(self, owners: Items[tuple[Sequence, int, int]]) -> list[NDArray[np.int32] | None] | None:
         """One for each sample of a plan (its sequence, the position of its token, the draft before it or −1), as a
         backend takes them; None where no grammar is among them."""
-        if not self._guided:
-            return None
         places: list[tuple[Guide, list[int]]] = []
         rows: list[int] = []
         for row, (sequence, position, draft) in enumerate(owners):
@@ -181,12 +169,12 @@ class Guides:
 
     def forget(self, known: Callable[[str], bool]) -> None:
         """Drop what is kept for requests that are no longer known."""
-        for request_id in [one for one in self._guided if not known(one)]:
-            del self._guided[request_id]
+        for request_id in [one for one in self.guided if not known(one)]:
+            del self.guided[request_id]
 
     def close(self) -> None:
         """End the threads; what is being compiled is not waited for. Calling it twice is harmless."""
-        self._compiling.clear()
+        self.compiling.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None

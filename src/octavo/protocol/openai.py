@@ -14,8 +14,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
-from octavo.protocol.body import Body
 from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
+from octavo.protocol.structured import Constrained
 from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
 from octavo.scheduling.inputs import Service
 
@@ -42,17 +42,10 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "continue_final_message": _NO,
     "documents": _EMPTY,
     "dry_multiplier": (None, 0, 0.0),
-    "ebnf": _EMPTY,
     "echo": _NO,
     "format": _EMPTY,
     "function_call": (None, "none", "auto"),
     "functions": _EMPTY,
-    "grammar": _EMPTY,
-    "guided_choice": _EMPTY,
-    "guided_grammar": _EMPTY,
-    "guided_json": _EMPTY,
-    "guided_regex": _EMPTY,
-    "json_schema": _EMPTY,
     "logits_processors": _EMPTY,
     "max_completion_tokens": (None,),
     "messages": _EMPTY,
@@ -64,15 +57,13 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "prompt_embeds": _EMPTY,
     "prompt_logprobs": (None,),
     "reasoning_effort": (None, "none"),
-    "regex": _EMPTY,
     "repeat_penalty": (None, 1, 1.0),
-    "response_format": (None, {"type": "text"}),
     "return_token_ids": _NO,
     "return_tokens_as_token_ids": _NO,
     "service_tier": (None, "auto", "default"),
     "stop_regex": _EMPTY,
     "store": _NO,
-    "structured_outputs": _EMPTY,
+    "structural_tag": _EMPTY,
     "suffix": _EMPTY,
     "tool_choice": (None, "none", "auto"),
     "tools": _EMPTY,
@@ -114,7 +105,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     """vLLM's usage in every chunk; only false is served."""
 
 
-class _Request(Body, kw_only=True):
+class _Request(Constrained, kw_only=True):
     """What both requests share. null means the default, as if the field were not there."""
 
     stream: bool | None = None
@@ -200,6 +191,7 @@ class _Request(Body, kw_only=True):
             "ignore_eos": self.ignore_eos,
             "min_tokens": self.min_tokens,
             "skip_special_tokens": self.skip_special_tokens,
+            "grammar": self.constraint(),
         }
         params = SamplingParams(
             **{**{name: value for name, value in given.items() if value is not None}, **own}

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from octavo.errors import InvalidParameter
 
-__all__ = ["MAX_GBNF_BYTES", "MAX_SOURCE_BYTES", "SPACING", "Grammar", "GrammarKind", "lark_json", "lark_text"]
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+__all__ = [
+    "MAX_GBNF_BYTES",
+    "MAX_SOURCE_BYTES",
+    "SPACING",
+    "Grammar",
+    "GrammarKind",
+    "lark_json",
+    "lark_text",
+]
 
 GrammarKind = Literal["json_schema", "regex", "choice", "lark", "gbnf"]
 
@@ -23,7 +34,7 @@ MAX_SOURCE_BYTES = 1 << 20
 MAX_GBNF_BYTES = 64 << 10
 """Of one in GBNF, which is translated to Lark in Python first: half a second for that size."""
 
-SPACING: dict[str, Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+SPACING: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON as Python's own encoder writes it. White space at will lets a small model write nothing but white space."""
 _GBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 
@@ -37,7 +48,9 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 
     def __post_init__(self) -> None:
         if not self.source:
-            raise InvalidParameter("The grammar is empty; leave it out, or say what the answer may be.", "grammar")
+            raise InvalidParameter(
+                "The grammar is empty; leave it out, or say what the answer may be.", "grammar"
+            )
         limit = MAX_GBNF_BYTES if self.kind == "gbnf" else MAX_SOURCE_BYTES
         if len(self.source) > limit or len(self.source.encode(errors="replace")) > limit:
             raise InvalidParameter(
@@ -92,7 +105,9 @@ _NAMES: dict[GrammarKind, str] = {
 }
 
 
-def lark_json(schema: Mapping[str, Any], *, compact: bool = False, whitespace_pattern: str | None = None) -> str:
+def lark_json(
+    schema: Mapping[str, Any], *, compact: bool = False, whitespace_pattern: str | None = None
+) -> str:
     """JSON that `schema` allows as a part of a Lark grammar, spaced as `Grammar.json` does.
 
     `Grammar("lark", f'start: {lark_text("<tool_call>")} {lark_json(schema)} {lark_text("</tool_call>")}')` is JSON
@@ -107,7 +122,7 @@ def lark_text(text: str) -> str:
 
 
 def _with_options(schema: Mapping[str, Any], compact: bool, whitespace_pattern: str | None) -> str:
-    options = dict(SPACING)
+    options: dict[str, Any] = {**SPACING}
     if compact or whitespace_pattern is not None:
         options |= {"item_separator": ",", "key_separator": ":"}
     if whitespace_pattern is not None:

@@ -168,7 +168,9 @@ def _source(grammar: Grammar) -> str:
             try:
                 return LLMatcher.grammar_from_json_schema(grammar.source, defaults=SPACING)
             except ValueError as error:
-                raise InvalidParameter(f"The JSON schema is no JSON object: {_short(str(error))}.", "grammar") from None
+                raise InvalidParameter(
+                    f"The JSON schema is no JSON object: {_short(str(error))}.", "grammar"
+                ) from None
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.source)
         case "choice":
@@ -182,7 +184,7 @@ def _source(grammar: Grammar) -> str:
                 return LLMatcher.grammar_from_lark(any_to_lark(grammar.source))
             except RecursionError:
                 raise InvalidParameter("The grammar is nested too deeply.", "grammar") from None
-            except Exception as error:  # the translator's own errors derive from Exception itself
+            except Exception as error:  # noqa: BLE001 - the translator's own errors derive from Exception itself
                 raise InvalidParameter(_short(str(error)), "grammar") from None
 
 

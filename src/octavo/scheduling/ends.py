@@ -49,7 +49,8 @@ def without_token(request: Request) -> End:
     """The end where no token can be chosen."""
     if request.params.grammar is None:
         return End(
-            "error", error="The model's output is not a number for this prompt; the model or its file is damaged."
+            "error",
+            error="The model's output is not a number for this prompt; the model or its file is damaged.",
         )
     return End(
         "error", error="The grammar has become too complex to be followed at this place; make it simpler."

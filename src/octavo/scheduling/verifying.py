@@ -27,9 +27,9 @@ def offers_of(drafts: Items[Draft]) -> dict[tuple[str, int], tuple[int, ...]]:
 
 
 def promising(sequence: Sequence, drafts: Items[int]) -> int:
-    """How many of the drafts, from the first on, are worth computing: not one that ends the sequence. That one is chosen
-    or not, and nothing comes behind it. What a grammar forbids was cut off before the drafts were offered, so that a log
-    can be replayed without the grammar."""
+    """How many of the drafts, from the first on, are worth computing: not one that ends the sequence. That one is
+    chosen or not, and nothing comes behind it. What a grammar forbids was cut off before they were offered, so that a
+    log can be replayed without the grammar."""
     request = sequence.request
     for place, token in enumerate(drafts):
         if token in request.end_ids or token in request.stop_ids:  # too early, a mask forbids it

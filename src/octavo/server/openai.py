@@ -82,6 +82,7 @@ async def create_completion(request: Request) -> Response:
     ]
     for name, ids in zip(names, prompts, strict=True):
         serving.client.info.capacity.check(ids, params, name)
+    await serving.grammars.check(params.grammar, body.constrained_by)
     return await answer_request(
         request,
         serving,
@@ -108,6 +109,7 @@ async def create_chat_completion(request: Request) -> Response:
     serving.client.info.capacity.check(
         prompt, params
     )  # what can never be served, also when the queue is full
+    await serving.grammars.check(params.grammar, body.constrained_by)
     predicted = await serving.encode_prediction(body.predicted())
     return await answer_request(
         request,

@@ -14,6 +14,7 @@ from octavo.engine.client import EngineClient
 from octavo.errors import CapacityError, EngineDied, InvalidParameter, Overloaded
 from octavo.models.spec import ModelSpec
 from octavo.protocol.errors import RequestRefused
+from octavo.server.grammars import Grammars
 from octavo.text.chat import ChatTemplate
 from octavo.text.conversation import encode_conversation
 
@@ -49,6 +50,7 @@ class Serving:
         self.model_name = model_name
         self.tokenizer = tokenizer
         self.vocabulary = tokenizer.vocabulary
+        self.grammars = Grammars(tokenizer.vocabulary, spec.eos_ids)
         self.metrics = metrics
         self.started_s = int(time.time())
         self.draining = False

@@ -17,7 +17,9 @@ class GrammarDrafter:
 
     def draft(self, texts: Sequence[Text], count: int) -> list[list[Guess]]:
         return [
-            [Guess(tuple(forced[:count]), 0)] if text.guide is not None and (forced := text.guide.forced()) else []
+            [Guess(tuple(forced[:count]), 0)]
+            if text.guide is not None and (forced := text.guide.forced())
+            else []
             for text in texts
         ]
 
