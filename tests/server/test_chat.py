@@ -157,7 +157,6 @@ def test_template_variables_reach_the_template_but_not_over_its_own(server: Serv
         ),
         ({"messages": [{"role": "user", "content": "a"}], "echo": True}, "echo"),
         ({"messages": [USER], "tools": [{"type": "function"}]}, "tools"),
-        ({"messages": [USER], "response_format": {"type": "json_object"}}, "response_format"),
         ({"messages": [USER], "top_logprobs": 2}, "top_logprobs"),
         ({"messages": [USER], "logprobs": True, "top_logprobs": 100_000}, "top_logprobs"),
         ({"messages": [USER], "continue_final_message": True}, "continue_final_message"),

@@ -45,7 +45,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
         ({"prompt": "a", "tool_choice": "required"}, "tool_choice", "not supported"),
         ({"prompt": "a", "max_completion_tokens": 5}, "max_completion_tokens", "use max_tokens"),
         ({"prompt": "a", "messages": [{"role": "user"}]}, "messages", "not supported"),
-        ({"prompt": "a", "grammar": "root ::= x"}, "grammar", "not supported"),
+        ({"prompt": "a", "grammar": "root ::= x"}, "grammar", "not found"),
         ({"prompt": "a", "max_tokens": "5"}, "max_tokens", 'must be an integer, not "5"'),
         ({"prompt": "a", "max_tokens": True}, "max_tokens", "not true"),
         ({"prompt": "a", "max_tokens": 5.5}, "max_tokens", "not 5.5"),
@@ -81,7 +81,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
         ({"prompt": "a", "suffix": "b"}, "suffix", "not supported"),
         ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options", "stream is not true"),
         ({"prompt": "a", "stream_options": {"include_usage": 1}}, "stream_options.include_usage", "not 1"),
-        ({"prompt": "a", "guided_regex": "["}, "guided_regex", "not supported"),
+        ({"prompt": "a", "guided_regex": "["}, "guided_regex", "unclosed"),
     ],
 )
 def test_a_wrong_field_is_named(server: Server, body: dict[str, Any], param: str, words: str) -> None:

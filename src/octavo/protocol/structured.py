@@ -137,7 +137,7 @@ class Constrained(Body, kw_only=True):
         if asked is None:
             return []
         for name in ("structural_tag", "disable_additional_properties"):
-            if getattr(asked, name):
+            if getattr(asked, name) not in (None, False):
                 hint = "" if name == "structural_tag" else "; say additionalProperties in the schema"
                 raise InvalidParameter(
                     f"{prefix}.{name} is not supported{hint or '; leave it out'}.", f"{prefix}.{name}"

@@ -91,6 +91,8 @@ class Compiler:
             )
         limits = llguidance.LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
         matcher = llguidance.LLMatcher(self._tokens(), _source(grammar), log_level=0, limits=limits)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # finds what never ends, such as a schema that requires itself
         if matcher.is_error():
             raise InvalidParameter(_short(matcher.get_error()), "grammar")
         return Guide(matcher)
