@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from octavo.errors import OctavoError, Overloaded
 from octavo.protocol.errors import RequestRefused, error_body, error_headers, error_status
 
-__all__ = ["BoundedProtocol", "read_body"]
+__all__ = ["BODY_S", "MAX_BODY_BYTES", "BoundedProtocol", "discard_body", "read_body"]
 
 MAX_HEAD_BYTES = 64 << 10
 """Request line and headers."""
@@ -49,14 +49,19 @@ async def read_body(request: Request) -> bytes:
     if max(known, len(body)) <= MAX_BODY_BYTES:
         return bytes(body)
     body.clear()
+    await discard_body(request)
+    raise RequestRefused(
+        413, f"The body has more than {MAX_BODY_BYTES} bytes, this server's limit.", "too_large"
+    )
+
+
+async def discard_body(request: Request) -> None:
+    """Read what still comes of a body that is refused, for a while, so that its sender comes to read the answer."""
     if request.headers.get("expect", "").lower() != "100-continue":
         with contextlib.suppress(TimeoutError, ClientDisconnect, RuntimeError):
             async with asyncio.timeout(LINGER_S):
                 while (await request.receive()).get("more_body"):
                     pass
-    raise RequestRefused(
-        413, f"The body has more than {MAX_BODY_BYTES} bytes, this server's limit.", "too_large"
-    )
 
 
 class BoundedProtocol(HttpToolsProtocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,7 +41,7 @@ class Batches:
         return [record_of(row, BatchRecord) for row in rows]
 
     def change(
-        self, batch_id: str, *, of: tuple[BatchStatus, ...] = OPEN, **values: Any
+        self, batch_id: str, values: Mapping[str, Any], of: Sequence[BatchStatus] = OPEN
     ) -> BatchRecord | None:
         """Give columns new values where the status is one of `of`. The batch as it is then; None for an unknown one."""
         update = sa.update(BATCHES).where(BATCHES.c.id == batch_id, BATCHES.c.status.in_(of))
