@@ -15,6 +15,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 # Downloads and converted models are kept between runs, apart from the user's own; child processes inherit it.
 os.environ.setdefault("OCTAVO_CACHE", str(REPOSITORY / ".cache" / "octavo"))
+# A server goes on with the batches in its data folder: that must not be the user's own.
+os.environ["XDG_DATA_HOME"] = str(REPOSITORY / ".cache" / "data")
 
 
 # Started in the background by a shell, the tests and all that they start would ignore Ctrl-C; some are about that key.

@@ -232,6 +232,7 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
         "on_end": None,
         "cache_per_key": True,
         "drain_timeout_s": 30.0,
+        "data_dir": None,
     }
 
 
@@ -252,6 +253,7 @@ def test_without_kernels_numpy_serves_and_says_so(
     ("options", "words"),
     [
         (["--cache-disk", ""], "--cache-disk"),
+        (["--data-dir", ""], "--data-dir"),
         (["--key-profile", "2=batch", "--api-key", "k"], "given 1 times"),
         (["--key-profile", "1=fast", "--api-key", "k"], "1=fast"),
         (["--tbt-target", "50"], "50ms"),

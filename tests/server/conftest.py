@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,12 @@ TIMEOUT_S = 60.0
 
 
 class Server:
-    """A server process. `client` speaks HTTP with it."""
+    """A server process. `client` speaks HTTP with it. What it stores is in `data`, and gone with it by default."""
 
     def __init__(self, engine: dict[str, Any], **settings: Any) -> None:
+        self.data = Path(
+            settings.setdefault("data_dir", tempfile.gettempdir() + f"/octavo-{uuid.uuid4().hex}")
+        )
         arguments = {"engine": engine, "model_name": "tiny", "port": 0, **settings}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.serve", msgspec.json.encode(arguments).decode()],
@@ -95,6 +101,8 @@ class Server:
         """The exit code and what it logged, when it ends by itself."""
         self.client.close()
         _, log = self.process.communicate(timeout=TIMEOUT_S)
+        if self.data.parent == Path(tempfile.gettempdir()):  # nobody else has named it
+            shutil.rmtree(self.data, ignore_errors=True)
         return self.process.returncode, log
 
 

@@ -93,6 +93,13 @@ def serve(
             min=0, metavar="SECONDS", help="How long running requests may take to finish at the end."
         ),
     ] = 30.0,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where files, batches and stored answers are kept; octavo in $XDG_DATA_HOME, or in ~/.local/share.",
+        ),
+    ] = None,
     report: Annotated[
         bool,
         typer.Option("--report", help="At the end, print what the KV memory was good for (also at /report)."),
@@ -119,6 +126,8 @@ def serve(
     for name in ("step_log", "cache_disk"):
         if name in settings:
             settings[name] = str(Path(settings[name]).absolute())
+    if data_dir == "":
+        raise typer.BadParameter("it is empty; name a folder.", param_hint="--data-dir")
     name = served_model_name or model
     settings, _draft = with_draft(settings)
     stored = fetch(model)  # both kept until the end: an engine that is restarted needs the folders again
@@ -133,6 +142,7 @@ def serve(
         max_queued=max_queued,
         strict=strict,
         drain_timeout_s=drain_timeout,
+        data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
         on_end=_print_report if report else None,
         on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),
     )

@@ -258,6 +258,15 @@ class EngineClient:
         """Sequences of those, that run or wait."""
         return sum(opened.record.params.attempts for opened in self._open.values())
 
+    @property
+    def slack_sequences(self) -> int:
+        """Of those, the ones that take only what all others leave."""
+        return sum(
+            opened.record.params.attempts
+            for opened in self._open.values()
+            if opened.record.service.profile == "batch"
+        )
+
     def generate(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> Stream:
         """`generate_all` of one request."""
         return self.generate_all([(request_id, prompt, params)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -41,15 +41,16 @@ class RequestLine(msgspec.Struct, kw_only=True):
     body: msgspec.Raw
 
 
-class _Fields(msgspec.Struct):
-    """What a line's body may not ask for."""
+class _WholeLine(msgspec.Struct, kw_only=True):
+    """The same, looked at more closely."""
 
-    stream: object = None
-    background: object = None
+    custom_id: str
+    method: str
+    url: str
+    body: dict[str, Any]
 
 
 _lines = msgspec.json.Decoder(RequestLine)
-_fields = msgspec.json.Decoder(_Fields)
 _body = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -113,13 +114,10 @@ class InputCheck:
         if len(text) > MAX_LINE_BYTES:
             return _Refused("line_too_long", f"The line has more than {MAX_LINE_BYTES} bytes.", None)
         try:
-            line, _ = decode_body(text, RequestLine)
-            body = _fields.decode(line.body)
+            line, _ = decode_body(text, _WholeLine)
         except InvalidParameter as error:
             code = "invalid_json_line" if error.param is None else "invalid_request"
             return _Refused(code, str(error).replace("The body", "The line"), error.param)
-        except msgspec.DecodeError:
-            return _Refused("invalid_request", "body must be an object.", "body")
         if not 0 < len(line.custom_id) <= _MAX_ID:
             return _Refused("invalid_request", f"custom_id must have 1 to {_MAX_ID} characters.", "custom_id")
         if line.custom_id in self._seen:
@@ -134,7 +132,7 @@ class InputCheck:
             message = f"url is {line.url[:60]!r}, and the batch is for {self._endpoint}; they must be equal."
             return _Refused("mismatched_endpoint", message, "url")
         for name in ("stream", "background"):
-            if getattr(body, name) not in (None, False):
+            if line.body.get(name) not in (None, False):
                 return _Refused(
                     "invalid_request",
                     f"body.{name} is set, and a batch has whole answers; leave it out.",

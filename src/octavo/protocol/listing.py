@@ -8,7 +8,7 @@ from typing import Any
 from octavo.errors import InvalidParameter
 from octavo.storage.records import Page
 
-__all__ = ["listed", "page_asked", "unknown_after"]
+__all__ = ["list_query", "listed", "page_asked", "unknown_after"]
 
 
 def page_asked(
@@ -29,6 +29,17 @@ def page_asked(
     if order not in ("asc", "desc"):
         raise InvalidParameter(f"order is {order[:40]!r}; it is asc or desc.", "order")
     return Page(limit=int(text), after=query.get("after") or None, ascending=order == "asc")
+
+
+def list_query(*, default: int, most: int, orders: bool = True) -> dict[str, dict[str, Any]]:
+    """What `page_asked` takes, as JSON schemas."""
+    query: dict[str, dict[str, Any]] = {
+        "limit": {"type": "integer", "minimum": 1, "maximum": most, "default": default},
+        "after": {"type": "string", "description": "The id of the last one that is known already."},
+    }
+    if orders:
+        query["order"] = {"type": "string", "enum": ["asc", "desc"], "default": "desc"}
+    return query
 
 
 def unknown_after(page: Page) -> InvalidParameter:

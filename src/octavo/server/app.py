@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import orjson
@@ -16,25 +18,35 @@ from starlette.routing import Route
 import octavo
 from octavo.errors import Overloaded
 from octavo.memory.accounting import Report
-from octavo.server import errors, openai, tokens
-from octavo.server.auth import KEYLESS, KeyCheck
+from octavo.server import batches, errors, files, openai, tokens
+from octavo.server.auth import KEYLESS, OWNER, KeyCheck, identities
+from octavo.server.batch_runner import BatchRunner
 from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page
 from octavo.server.replies import json_response
 from octavo.server.serving import Serving
+from octavo.storage.database import Database
+from octavo.storage.folder import DataFolder, data_root
 from octavo.telemetry.metrics import CONTENT_TYPE
 
 __all__ = ["create_app"]
 
-_MODULES = (openai, tokens)
+_MODULES = (openai, tokens, files, batches)
 """Where routes are, with what the document says of them (see server/document)."""
 
 _TITLE = "Octavo"
 _DESCRIPTION = "An OpenAI-compatible server for large language models."
 
 
-def create_app(serving: Serving, *, api_keys: Sequence[str] = (), cache_per_key: bool = True) -> Starlette:
+def create_app(
+    serving: Serving,
+    *,
+    api_keys: Sequence[str] = (),
+    cache_per_key: bool = True,
+    data_dir: Path | None = None,
+) -> Starlette:
     """The application around `serving`. With `api_keys`, every route but health wants one of them, and with
-    `cache_per_key` each finds only its own in the prefix cache."""
+    `cache_per_key` each finds only its own in the prefix cache. `data_dir`: where stored things are; None is the user's
+    data folder. Who serves the application starts and stops `app.state.batches` and closes `app.state.database`."""
     app = Starlette(
         routes=[*(route for module in _MODULES for route in module.ROUTES), *_ROUTES],
         middleware=[Middleware(KeyCheck, keys=api_keys, separate=cache_per_key)] if api_keys else [],
@@ -44,6 +56,14 @@ def create_app(serving: Serving, *, api_keys: Sequence[str] = (), cache_per_key:
     )
     app.state.serving = serving
     app.state.keyed = bool(api_keys)
+    app.state.database = Database(DataFolder(data_root() if data_dir is None else data_dir))
+    app.state.batches = BatchRunner(
+        app,
+        serving,
+        app.state.database,
+        {one[OWNER]: one for one in identities(api_keys, separate=cache_per_key)} if api_keys else {"": {}},
+        frozenset(path for path, body in _bodies().items() if "seed" in body.__struct_fields__),
+    )
     errors.install(app)
     return app
 
@@ -93,7 +113,7 @@ async def document(request: Request) -> Response:
         made = await asyncio.to_thread(
             openapi_document,
             [route for route in request.app.routes if isinstance(route, Route)],
-            {path: body for module in _MODULES for path, body in getattr(module, "BODIES", {}).items()},
+            _bodies(),
             _OPERATIONS
             | {path: one for module in _MODULES for path, one in getattr(module, "OPERATIONS", {}).items()},
             title=_TITLE,
@@ -134,6 +154,11 @@ _OPERATIONS = {
         reply={"type": "object", "properties": {"version": {"type": "string"}}, "required": ["version"]}
     ),
 }
+
+
+def _bodies() -> dict[str, Any]:
+    """By path, what the routes read by themselves."""
+    return {path: body for module in _MODULES for path, body in getattr(module, "BODIES", {}).items()}
 
 
 def _state(serving: Serving, good: bool) -> Response:

@@ -115,6 +115,10 @@ class BatchRun:
             await results.close()
         return await self._finish(results, end)
 
+    def _asked_to_end(self) -> bool:
+        """A client has cancelled it, here or at another server of this folder."""
+        return self.cancelled.is_set() or self.batch.status == "cancelling"
+
     async def _validated(self) -> bool:
         """Look at every line before the first runs. False: the batch has failed."""
         check = await asyncio.to_thread(_checked, self._input, self.batch.endpoint)
@@ -131,7 +135,7 @@ class BatchRun:
 
     async def _lines_run(self, results: BatchResults) -> End:
         """Run what has no result, until all have one, or the batch is cancelled, or its time is over."""
-        if self.batch.status == "cancelling" or self.cancelled.is_set():
+        if self._asked_to_end():
             return "cancelled"
         if time.time() >= self.batch.expires_at:
             return "expired"
@@ -150,7 +154,7 @@ class BatchRun:
                 if left_s <= 0:
                     return "expired"
                 await self._store(results)
-                if self.batch.status == "cancelling":
+                if self._asked_to_end():
                     self.cancelled.set()
         finally:
             cancelled.cancel()

@@ -13,12 +13,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.errors import InvalidParameter, Overloaded
-from octavo.protocol.batches import WINDOW_S, CreateBatchRequest, batch_object
+from octavo.protocol.batches import WINDOW_S, BatchList, BatchObject, CreateBatchRequest, batch_object
 from octavo.protocol.body import decode_body
 from octavo.protocol.errors import RequestRefused
-from octavo.protocol.listing import listed, page_asked, unknown_after
+from octavo.protocol.listing import list_query, listed, page_asked, unknown_after
 from octavo.server.auth import owner_of, reads_of
 from octavo.server.batch_runner import BatchRunner
+from octavo.server.document import Operation
 from octavo.server.files import no_such_file
 from octavo.server.limits import read_body
 from octavo.server.replies import json_response
@@ -29,12 +30,16 @@ from octavo.storage.records import BatchRecord
 if TYPE_CHECKING:
     from octavo.storage.stored import Stored
 
-__all__ = ["BODIES", "ENDPOINTS", "ROUTES"]
+__all__ = ["BODIES", "ENDPOINTS", "OPERATIONS", "ROUTES"]
 
 BODIES = {"/v1/batches": CreateBatchRequest}
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 """What a batch may ask, where this server has the route."""
+
+
+_LIST, _MOST = 20, 100
+"""Batches in a list, by default and at most."""
 
 
 async def create_batch(request: Request) -> Response:
@@ -86,7 +91,7 @@ async def create_batch(request: Request) -> Response:
 async def list_batches(request: Request) -> Response:
     """The batches, the newest first."""
     database: Database = request.app.state.database
-    page = page_asked(request.query_params, default=20, most=100, orders=False)
+    page = page_asked(request.query_params, default=_LIST, most=_MOST, orders=False)
     owner = reads_of(request.scope)
     found = await database.run(lambda stored: stored.batches.page(owner, page))
     if found is None:
@@ -133,6 +138,18 @@ def _no_such_batch(batch_id: str) -> RequestRefused:
     """404: there is none, or it is another's."""
     return RequestRefused(404, f"There is no batch {batch_id[:80]!r}.", "batch_not_found")
 
+
+OPERATIONS = {
+    "POST /v1/batches": Operation(
+        reply=BatchObject,
+        refusals=(409,),
+    ),
+    "GET /v1/batches": Operation(
+        reply=BatchList, query=list_query(default=_LIST, most=_MOST, orders=False), refusals=(400,)
+    ),
+    "GET /v1/batches/{batch_id}": Operation(reply=BatchObject, refusals=(404,)),
+    "POST /v1/batches/{batch_id}/cancel": Operation(reply=BatchObject, refusals=(404, 409)),
+}
 
 ROUTES = (
     Route("/v1/batches", create_batch, methods=["POST"]),

@@ -24,12 +24,17 @@ from octavo.protocol.files import (
     LIVES_S,
     MAX_BATCH_FILE_BYTES,
     MAX_FILE_BYTES,
+    PURPOSES,
+    FileDeleted,
+    FileList,
+    FileObject,
     expiry_of_form,
     file_object,
     purpose_of_form,
 )
-from octavo.protocol.listing import listed, page_asked, unknown_after
+from octavo.protocol.listing import list_query, listed, page_asked, unknown_after
 from octavo.server.auth import owner_of, reads_of
+from octavo.server.document import Operation
 from octavo.server.multipart import read_form
 from octavo.server.replies import json_response
 from octavo.server.serving import Serving
@@ -38,9 +43,10 @@ from octavo.storage.folder import storing, sync_folder
 from octavo.storage.housekeeping import remove_contents, tidy
 from octavo.storage.records import FileRecord
 
-__all__ = ["ROUTES", "no_such_file"]
+__all__ = ["OPERATIONS", "ROUTES", "no_such_file"]
 
 _CHUNK = 256 << 10
+_LIST = 10_000
 _TIDY_S = 3600.0
 _FIELDS = frozenset({"purpose", "expires_after[anchor]", "expires_after[seconds]"})
 
@@ -89,7 +95,7 @@ async def create_file(request: Request) -> Response:
 async def list_files(request: Request) -> Response:
     """The stored files, the newest first."""
     database: Database = request.app.state.database
-    page = page_asked(request.query_params, default=10_000, most=10_000, others=["purpose"])
+    page = page_asked(request.query_params, default=_LIST, most=_LIST, others=["purpose"])
     owner, purpose = reads_of(request.scope), request.query_params.get("purpose")
     found = await database.run(lambda stored: stored.files.page(owner, purpose, page, time.time()))
     if found is None:
@@ -180,6 +186,35 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
         while data := await asyncio.to_thread(file.read, _CHUNK):
             yield data
 
+
+_UPLOAD = {
+    "multipart/form-data": {
+        "schema": {
+            "type": "object",
+            "properties": {
+                "file": {"type": "string", "format": "binary"},
+                "purpose": {"type": "string", "enum": list(PURPOSES)},
+                "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+                "expires_after[seconds]": {"type": "integer", "minimum": LIVES_S[0], "maximum": LIVES_S[1]},
+            },
+            "required": ["file", "purpose"],
+        }
+    }
+}
+
+OPERATIONS = {
+    "POST /v1/files": Operation(reply=FileObject, content=_UPLOAD, refusals=(400, 408, 413, 415, 503)),
+    "GET /v1/files": Operation(
+        reply=FileList,
+        query=list_query(default=_LIST, most=_LIST) | {"purpose": {"type": "string"}},
+        refusals=(400,),
+    ),
+    "GET /v1/files/{file_id}": Operation(reply=FileObject, refusals=(404,)),
+    "DELETE /v1/files/{file_id}": Operation(reply=FileDeleted, refusals=(404, 409)),
+    "GET /v1/files/{file_id}/content": Operation(
+        reply={"type": "string", "format": "binary"}, media_type="application/octet-stream", refusals=(404,)
+    ),
+}
 
 ROUTES = (
     Route("/v1/files", create_file, methods=["POST"]),

@@ -32,15 +32,16 @@ async def ask(
     body: bytes,
     *,
     identity: Mapping[str, Any],
-    profile: ProfileName = "batch",
+    profile: ProfileName | None = "batch",
     method: str = "POST",
 ) -> Reply:
     """What `app` answers, byte for byte what HTTP would give. Cancelled, it is a client that leaves.
 
-    `identity`: who asks, see `auth.identities`; {} on a server without keys. Streams are gathered: do not ask for one
-    that has no end. Raises what the app raises before it answers.
+    `identity`: who asks, see `auth.identities`; {} on a server without keys. `profile`: None is for one that waits in
+    the queue like all others, and may be refused there. Streams are gathered: do not ask for one that has no end.
+    Raises what the app raises before it answers.
     """
-    scope = {
+    scope: dict[str, Any] = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
@@ -54,9 +55,10 @@ async def ask(
         "client": None,
         "server": None,
         "state": {},
-        PROFILE: profile,
         **identity,
     }
+    if profile is not None:
+        scope[PROFILE] = profile
     unread = [body]
     status, headers, parts = 0, dict[str, str](), list[bytes]()
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.config import EngineConfig, ProfileName
@@ -22,6 +23,7 @@ from octavo.errors import SettingsError
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.applications import Starlette
 
     from octavo.engine.messages import EngineInfo
     from octavo.memory.accounting import Report
@@ -47,6 +49,7 @@ def run(
     max_queued: int | None = None,
     strict: bool = False,
     drain_timeout_s: float = 30.0,
+    data_dir: str | None = None,
     on_ready: Callable[[str, EngineInfo], None] | None = None,
     on_end: Callable[[Report | None], None] | None = None,
     engine_command: Sequence[str] | None = None,
@@ -54,8 +57,9 @@ def run(
     """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
     `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
     name none themselves. `max_queued`: sequences that may wait. `strict`: requests with fields that nobody knows are
-    refused. `on_ready` is told once: the address, and what the engine can do; `on_end`, what its memory was good for.
-    `engine_command` starts another engine than ours (tests, benchmarks).
+    refused. `data_dir`: where stored things are; None is the user's data folder. `on_ready` is told once: the address,
+    and what the engine can do; `on_end`, what its memory was good for. `engine_command` starts another engine than ours
+    (tests, benchmarks).
 
     Raises SettingsError (a key, the port), what kept the engine from starting, and EngineDied when it could not be
     brought back: whoever watches this process can then start it again.
@@ -76,7 +80,15 @@ def run(
 
             import uvloop
 
-            uvloop.run(_Host(serving, listener, api_keys, cache_per_key, drain_timeout_s, on_ready).serve())
+            from octavo.server.app import create_app
+
+            app = create_app(
+                serving,
+                api_keys=api_keys,
+                cache_per_key=cache_per_key,
+                data_dir=None if data_dir is None else Path(data_dir),
+            )
+            uvloop.run(_Host(serving, listener, app, drain_timeout_s, on_ready).serve())
             if on_end is not None:
                 on_end(client.report)
     finally:
@@ -137,15 +149,13 @@ class _Host:
         self,
         serving: Serving,
         listener: socket.socket,
-        api_keys: Sequence[str],
-        cache_per_key: bool,
+        app: Starlette,
         drain_timeout_s: float,
         on_ready: Callable[[str, EngineInfo], None] | None,
     ) -> None:
         self._serving = serving
         self._listener = listener
-        self._api_keys = api_keys
-        self._cache_per_key = cache_per_key
+        self._app = app
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
         self._stop = asyncio.Event()
@@ -168,6 +178,7 @@ class _Host:
                     info = loading.result()
                     gc.freeze()  # and a full collection would stop every stream for the time of a step
                     gc.enable()
+                    self._app.state.batches.start()
                     if self._on_ready is not None:
                         self._on_ready(self._address(), info)
                     await asyncio.wait([http, stopping, dying], return_when=asyncio.FIRST_COMPLETED)
@@ -178,6 +189,7 @@ class _Host:
                 await asyncio.wait([loading])  # cancelled while it loads, it ends the process
                 await self._hang_up(http, server)
                 await client.close()
+                await asyncio.to_thread(self._app.state.database.close)
                 dying.cancel()
         if client.dead:
             raise await client.died()
@@ -185,7 +197,6 @@ class _Host:
     def _server(self) -> uvicorn.Server:
         import uvicorn
 
-        from octavo.server.app import create_app
         from octavo.server.limits import BoundedProtocol
 
         finish = self._finish
@@ -204,7 +215,7 @@ class _Host:
 
         return Server(
             uvicorn.Config(
-                create_app(self._serving, api_keys=self._api_keys, cache_per_key=self._cache_per_key),
+                self._app,
                 http=BoundedProtocol,
                 ws="none",
                 lifespan="off",
@@ -219,6 +230,7 @@ class _Host:
         """Refuse new requests and wait for the running ones; at the deadline they end unfinished."""
         client = self._serving.client
         self._serving.draining = True
+        await self._app.state.batches.stop()  # nobody waits for these: they go on after the next start
         if client.open_requests:
             _logger.warning(
                 "running requests: %d; waiting up to %g s for them, a second Ctrl-C or SIGTERM ends at once",

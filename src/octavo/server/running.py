@@ -16,6 +16,7 @@ from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.server.answer import Answer
 from octavo.server.auth import CACHE_SCOPE, TENANT
+from octavo.server.in_process import PROFILE
 from octavo.server.serving import Serving
 from octavo.server.streaming import AnswerStream, whole_response
 from octavo.text.pieces import PlainText, Splitter
@@ -52,7 +53,8 @@ async def answer_request(
     Raises Overloaded, InvalidParameter, CapacityError or ServerError before the first byte.
     """
     service = service_of(request, serving, service)
-    serving.accept_more(len(prompts) * params.attempts)
+    if PROFILE not in request.scope:
+        serving.accept_more(len(prompts) * params.attempts, slack=service.profile == "batch")
     answer = Answer(serving, reply, params, prompts, echo=echo, split=split)
     outputs = serving.client.generate_all(
         [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)],
@@ -70,7 +72,7 @@ def service_of(request: Request, serving: Serving, asked: Service) -> Service:
     return msgspec.structs.replace(
         asked,
         tenant=tenant,
-        profile=asked.profile or serving.profiles.get(tenant),
+        profile=request.scope.get(PROFILE) or asked.profile or serving.profiles.get(tenant),
         ttft_s=target_s(request, "x-slo-ttft-ms"),
         tbt_s=target_s(request, "x-slo-tbt-ms"),
     )

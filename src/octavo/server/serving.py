@@ -99,11 +99,14 @@ class Serving:
         if model is not None and model != self.model_name:
             raise self.no_such_model(model)
 
-    def accept_more(self, sequences: int) -> None:
-        """Raise Overloaded where so many more would make the queue too long, CapacityError where they always would."""
+    def accept_more(self, sequences: int, *, slack: bool = False) -> None:
+        """Raise Overloaded where so many more would make the queue too long, CapacityError where they always would.
+        Those that take only what others leave (`slack`: these do too) are in nobody else's way, and do not count."""
         if self.max_queued is None:
             return
         slots, taken = self.client.info.capacity.max_running, self.client.open_sequences
+        if not slack:
+            taken -= self.client.slack_sequences
         if sequences > slots + self.max_queued:
             raise CapacityError(
                 f"The request asks for {sequences} sequences, and this server takes {slots + self.max_queued} at most: "
