@@ -78,7 +78,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
         ({"prompt": "a", "length_penalty": 2}, "length_penalty", "use_beam_search"),
         ({"prompt": "a", "profile": "fast"}, "profile", "fast"),
         ({"prompt": "a", "priority": 10**9}, "priority", "1000000"),
-        ({"prompt": "a", "suffix": "b"}, "suffix", "not supported"),
+        ({"prompt": "a", "suffix": "b"}, "suffix", "not supported by"),
         ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options", "stream is not true"),
         ({"prompt": "a", "stream_options": {"include_usage": 1}}, "stream_options.include_usage", "not 1"),
         ({"prompt": "a", "guided_regex": "["}, "guided_regex", "unclosed"),

@@ -258,6 +258,8 @@ class CompletionRequest(_Request, kw_only=True):
     best_of: int | None = None
     add_special_tokens: bool | None = None
     """false: no BOS before the prompt."""
+    suffix: str | None = None
+    """What comes after the text to be made, for models that can fill in; "" is none."""
 
     @property
     def several(self) -> bool:
@@ -268,7 +270,7 @@ class CompletionRequest(_Request, kw_only=True):
         """One or more prompts, all texts or all token ids. Raises InvalidParameter."""
         prompt = self.prompt
         if isinstance(prompt, str):
-            return [_text(prompt, "prompt")]
+            return [prompt if self.suffix else _text(prompt, "prompt")]
         if not prompt:
             raise InvalidParameter("prompt is an empty list; send at least one prompt.", "prompt")
         if _is_ids(prompt):
@@ -284,12 +286,16 @@ class CompletionRequest(_Request, kw_only=True):
                     f"prompt[{i}] is not like the others: send texts, token ids, or lists of token ids, none empty.",
                     f"prompt[{i}]",
                 )
-            if texts:
+            if texts and not self.suffix:
                 _text(part, f"prompt[{i}]")
         return prompt
 
     def sampling(self) -> SamplingParams:
         """The parameters. Raises InvalidParameter for the first that is out of range."""
+        if self.suffix and self.echo:
+            raise InvalidParameter(
+                "echo with suffix is not supported: the prompt is not one text then; leave one out.", "echo"
+            )
         return self._sampling(
             best_of=self.best_of,
             max_tokens=16 if self.max_tokens is UNSET else self.max_tokens,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,7 +21,7 @@ from octavo.protocol.openai_schema import (
     ModelCard,
     ModelList,
 )
-from octavo.sampling.params import SamplingParams
+from octavo.sampling.params import MAX_STOPS, SamplingParams
 from octavo.server.document import Operation
 from octavo.server.replies import json_response, read_request
 from octavo.server.running import TARGET_HEADERS, answer_request
@@ -74,12 +75,18 @@ async def create_completion(request: Request) -> Response:
     given: Sequence[str | list[int]] = body.prompts()
     _check_count(len(given), params)
     names = [f"prompt[{i}]" for i in range(len(given))] if body.several else ["prompt"]
-    prompts = [
-        await serving.encode(prompt, name, add_bos=False if body.add_special_tokens is False else None)
-        if isinstance(prompt, str)
-        else prompt
-        for name, prompt in zip(names, given, strict=True)
-    ]
+    add_bos = False if body.add_special_tokens is False else None
+    prompts: list[list[int]] = []
+    for name, prompt in zip(names, given, strict=True):
+        if body.suffix:
+            prompts.append(await serving.encode_infill(prompt, body.suffix, name, add_bos=add_bos))
+        elif isinstance(prompt, str):
+            prompts.append(await serving.encode(prompt, name, add_bos=add_bos))
+        else:
+            prompts.append(prompt)
+    if body.suffix and serving.infill is not None and not params.ignore_eos:
+        ends = dict.fromkeys((*params.stop_token_ids, *serving.infill.ends))
+        params = msgspec.structs.replace(params, stop_token_ids=tuple(ends)[:MAX_STOPS])
     for name, ids in zip(names, prompts, strict=True):
         serving.client.info.capacity.check(ids, params, name)
     await serving.grammars.check(params.grammar, body.constrained_by)

@@ -17,6 +17,7 @@ from octavo.protocol.errors import RequestRefused
 from octavo.server.grammars import Grammars
 from octavo.text.chat import ChatTemplate
 from octavo.text.conversation import encode_conversation
+from octavo.text.infill import Infill
 
 if TYPE_CHECKING:
     from octavo.telemetry.metrics import Metrics
@@ -63,6 +64,7 @@ class Serving:
         self._template = ChatTemplate(
             spec.chat_template, self._name(spec.bos_id), self._name(spec.eos_ids[:1])
         )
+        self.infill = Infill.of(tokenizer)
         self._longest_piece = max(map(len, self.vocabulary.pieces), default=1)
         self._warned: set[tuple[str, str]] = set()
         client.observer = metrics
@@ -143,6 +145,26 @@ class Serving:
         if len(text) < _LONG_TEXT:
             return encode(text, allow_special=True, add_bos=add_bos)
         return await asyncio.to_thread(encode, text, allow_special=True, add_bos=add_bos)
+
+    async def encode_infill(
+        self, before: str | Sequence[int], after: str, name: str, *, add_bos: bool | None = None
+    ) -> list[int]:
+        """A prompt for what stands between two texts; `name` is the first one's field. Raises InvalidParameter where
+        the model was not taught to fill in."""
+        if self.infill is None:
+            raise InvalidParameter(
+                f"suffix is not supported by {self.model_name!r}: its vocabulary has no tokens to fill in the middle; "
+                "leave it out or serve a model that has them.",
+                "suffix",
+            )
+        before_length = len(before) if isinstance(before, str) else 0
+        if before_length:
+            self._check_length(str(before), name)
+        self._check_length(after, "suffix")
+        infill, tokenizer = self.infill, self.tokenizer
+        if before_length + len(after) < _LONG_TEXT:
+            return infill.prompt(tokenizer, before, after, add_bos=add_bos)
+        return await asyncio.to_thread(infill.prompt, tokenizer, before, after, add_bos=add_bos)
 
     async def encode_prediction(self, text: str) -> list[int]:
         """What a client expects as the answer; no names of control tokens are read in it. Raises CapacityError for one

@@ -49,7 +49,7 @@ _MAX_PIECE = 1024
 """Characters in a SentencePiece piece whose splits are listed (the list grows with the square)."""
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the `tokenizers` file cannot say; saved beside it."""
 
     byte_level: bool
@@ -63,6 +63,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fallback: tuple[int, ...] = ()
     """256 ids, one for each byte, by which unigram spells unknown characters; () where it has none."""
     unknown_id: int | None = None
+    infill_ids: tuple[int, ...] = ()
+    """To fill in the middle: prefix, suffix and perhaps middle token, where the model file names them."""
 
 
 class Tokenizer:
@@ -73,14 +75,7 @@ class Tokenizer:
         self._library.encode_special_tokens = True  # control tokens in a text are plain text
         self.vocabulary = vocabulary
         self.rules = rules
-        self._normalizer = None
-        if not rules.byte_level:
-            self._normalizer = Normalizer(
-                add_prefix=rules.add_space_prefix,
-                collapse=rules.collapse_spaces,
-                character_map=rules.character_map,
-                protected=rules.protected,
-            )
+        self._normalizer = None if rules.byte_level else _normalizer(rules, rules.add_space_prefix)
         control = sorted(vocabulary.special, reverse=True)  # of equal names, the lowest id stays
         names = {vocabulary.pieces[i].decode(errors="replace"): i for i in control}
         names.pop("", None)
@@ -103,14 +98,21 @@ class Tokenizer:
         return self.rules.add_space_prefix
 
     def encode(
-        self, text: str, *, allow_special: bool = False, add_bos: bool | None = None, mark: str = ""
+        self,
+        text: str,
+        *,
+        allow_special: bool = False,
+        add_bos: bool | None = None,
+        mark: str = "",
+        goes_on: bool = False,
     ) -> list[int]:
         """The ids of `text`.
 
         `allow_special`: names of control tokens in the text stand for those tokens (a rendered template);
         without it they are letters like any others (what a user wrote). `add_bos` None follows the model's
         own rule; BOS is never doubled. `mark` is the character with which parts of the text were guarded; it is
-        taken out. Raises InvalidParameter for text that UTF-8 cannot hold.
+        taken out. `goes_on`: SentencePiece's leading space is not added (only without `allow_special`). Raises
+        InvalidParameter for text that UTF-8 cannot hold.
         """
         try:
             text.encode()
@@ -122,7 +124,7 @@ class Tokenizer:
         if allow_special and self._cut is not None:
             ids = self._encode_with_special(text, self._cut, mark)
         else:
-            ids = self._encode_plain(text.replace(mark, "") if mark else text)
+            ids = self._encode_plain(text.replace(mark, "") if mark else text, goes_on=goes_on)
         bos = self.rules.bos_id
         if bos is not None and (self.rules.add_bos if add_bos is None else add_bos) and ids[:1] != [bos]:
             ids.insert(0, bos)
@@ -154,9 +156,10 @@ class Tokenizer:
             at = match.end()
         return ids + self._encode_plain(text[at:].replace(mark, "") if mark else text[at:])
 
-    def _encode_plain(self, text: str) -> list[int]:
+    def _encode_plain(self, text: str, *, goes_on: bool = False) -> list[int]:
         if self._normalizer is not None:
-            text = self._normalizer(text)
+            normalizer = _normalizer(self.rules, False) if goes_on else self._normalizer
+            text = normalizer(text)
         if not text:
             return []
         encoding = self._library.encode(text, add_special_tokens=False)
@@ -217,6 +220,7 @@ class Tokenizer:
             raise ModelError(
                 f"The model's tokenizer cannot be built ({error}); fetch the model again."
             ) from error
+        rules = msgspec.structs.replace(rules, infill_ids=_infill_ids(metadata, vocabulary.size))
         return cls(library, vocabulary, rules)
 
 
@@ -364,6 +368,27 @@ def _sentencepiece_rules(metadata: Mapping[str, Any], pieces: _Pieces, *, add_bo
 def _sentencepiece_decoder() -> decoders.Decoder:
     """For other readers of the saved file; our own decoding is the vocabulary's bytes."""
     return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+
+
+def _normalizer(rules: Rules, add_prefix: bool) -> Normalizer:
+    return Normalizer(
+        add_prefix=add_prefix,
+        collapse=rules.collapse_spaces,
+        character_map=rules.character_map,
+        protected=rules.protected,
+    )
+
+
+def _infill_ids(metadata: Mapping[str, Any], size: int) -> tuple[int, ...]:
+    """Prefix, suffix and middle token as the file names them, by the newer or the older keys."""
+    ids: list[int] = []
+    for names in (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle")):
+        given = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in names]
+        token = next((int(one) for one in given if one is not None and 0 <= one < size), None)
+        if token is None:
+            break
+        ids.append(token)
+    return tuple(ids) if len(ids) > 1 else ()
 
 
 def _scores(metadata: Mapping[str, Any], pieces: _Pieces) -> list[float]:
