@@ -124,9 +124,18 @@ class Reader {
     open.slot = small(slot_(from));
     open.history = ids(history_(from));
     open.tables = tables(tables_(from), "opens: tables");
+    open.pooling = pooling(pooling_(from));
     if (plan_.rules.size() <= index) plan_.rules.resize(index + 1);
     read_rule(rule_(from), plan_.rules[index]);
     plan_.opens.push_back(open);
+  }
+
+  static Pooling pooling(nb::object name) {
+    if (name.is_none()) return Pooling::None;
+    if (!PyUnicode_Check(name.ptr())) throw nb::type_error("opens: pooling is neither a string nor None.");
+    for (const auto& [known, pooling] : {std::pair{"mean", Pooling::Mean}, {"last", Pooling::Last}})
+      if (PyUnicode_CompareWithASCIIString(name.ptr(), known) == 0) return pooling;
+    fail("opens: pooling is '%s'; it must be mean or last.", nb::str(name).c_str());
   }
 
   void read_rule(nb::handle from, Rule& rule) const {
@@ -175,7 +184,7 @@ class Reader {
   const size_t groups_;
   StepPlan plan_;
   const Field step_{"step"}, opens_{"opens"}, copies_{"copies"}, rows_{"rows"}, samples_{"samples"};
-  const Field slot_{"slot"}, history_{"history"}, tables_{"tables"}, rule_{"rule"};
+  const Field slot_{"slot"}, history_{"history"}, tables_{"tables"}, rule_{"rule"}, pooling_{"pooling"};
   const Field group_{"group"}, source_{"source"}, target_{"target"};
   const Field start_{"start"}, count_{"count"}, tokens_{"tokens"}, tables_at_{"tables_at"}, blocks_{"blocks"};
   const Field row_{"row"}, offset_{"offset"}, top_{"top"};
@@ -215,7 +224,7 @@ class BoundRuntime {
     runtime.launch(flat);
   }
 
-  // One (token, logprob | None, top) per sample.
+  // One (token, logprob | None, top) per sample; of a slot that pools, the bytes of its vector behind them.
   nb::list sample(std::optional<nb::list> masks) {
     const Turn turn(threads_->busy);
     Runtime& runtime = open();
@@ -241,6 +250,11 @@ class BoundRuntime {
     }
     nb::list answers;
     for (const Answer& answer : runtime.answers()) {
+      if (answer.vector) {
+        const nb::bytes vector(answer.vector, static_cast<size_t>(runtime.hidden()) * sizeof(float));
+        answers.append(nb::make_tuple(answer.token, nb::none(), nb::tuple(), vector));
+        continue;
+      }
       nb::list top;
       if (answer.scored)
         for (int32_t i = answer.top.begin; i < answer.top.begin + answer.top.count; ++i)
@@ -391,7 +405,8 @@ void bind_step(nb::module_& module) {
           "threads"_a, "isa"_a = "", "beside"_a = nb::none())
       .def("launch", &BoundRuntime::launch, "plan"_a)
       .def("sample", &BoundRuntime::sample, "masks"_a = nb::none(),
-           "One (token, logprob or None, top) per sample of the plan launched last; token -1 where logits are NaN.")
+           "One (token, logprob or None, top) per sample of the plan launched last, or (0, None, (), vector) where the "
+           "slot pools; token -1 where logits or vector are not finite.")
       .def("read_block", &BoundRuntime::read_block, "group"_a, "block"_a, "What a physical block holds, all layers.")
       .def("write_block", &BoundRuntime::write_block, "group"_a, "block"_a, "data"_a,
            "Make a physical block hold what read_block once gave.")

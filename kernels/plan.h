@@ -11,6 +11,9 @@ struct Span {
   int32_t begin = 0, count = 0;
 };
 
+// What a slot answers with instead of tokens: its final hidden states, added up over the prompt or the last one's.
+enum class Pooling : uint8_t { None, Mean, Last };
+
 // ChoiceRule.
 struct Rule {
   int32_t prompt_tokens = 0;
@@ -30,6 +33,7 @@ struct StepPlan {
     int32_t slot = 0;
     Span history;        // of `ids`
     int32_t tables = 0;  // the place in `spans` of one span of `ids` per KV group
+    Pooling pooling = Pooling::None;
   };
   struct Copy {
     int32_t group = 0, source = 0, target = 0;

@@ -28,12 +28,13 @@ struct StepLimits {
   int32_t max_model_len = 0;    // tokens in one sequence
 };
 
-// The answer to one sample. `token` −1: the row's logits hold a NaN.
+// The answer to one sample. `token` −1: the row's logits hold a NaN, or the pooled vector something that is not finite.
 struct Answer {
   int32_t token = -1;
   float logprob = 0;
   bool scored = false;
-  Span top;  // in top_ids and top_values
+  Span top;                       // in top_ids and top_values
+  const float* vector = nullptr;  // [hidden], of a slot that pools
 };
 
 // Anonymous memory, zero until touched, in huge pages where the system has them.
@@ -71,6 +72,7 @@ class Runtime {
   size_t samples() const { return samples_.size(); }  // that the plan launched last asks for
 
   int32_t vocab() const { return sizes_.vocab; }
+  int32_t hidden() const { return sizes_.hidden; }
   int32_t groups() const { return static_cast<int32_t>(caches_.size()); }
   int64_t block_bytes() const;  // of all KV groups together
 
@@ -104,6 +106,8 @@ class Runtime {
     int32_t tokens = -1;          // known ids; −1: never opened
     std::vector<int32_t> blocks;  // per group: entries of its table
     Rule rule;
+    Pooling pooling = Pooling::None;
+    int32_t summed = 0;  // tokens in its sum, from position 0 on
   };
   // Rows of one buffer, as floats and as int8 groups.
   struct Area {
@@ -145,6 +149,12 @@ class Runtime {
     int32_t place = 0;             // of the first one among all that are split
     int32_t shared = 0;            // its first segments, which are read together with other rows
     int32_t parts = 0;             // items that each head waits for
+  };
+  // Tokens of the step whose final hidden states go into a slot's vector; `answer` −1: more will come.
+  struct Pooled {
+    int32_t slot = 0;
+    int32_t first = 0, count = 0;
+    int32_t answer = -1;
   };
   // Rows of order_ that read the same blocks in some segments.
   struct Run {
@@ -189,6 +199,7 @@ class Runtime {
   int64_t read_bytes(const AttentionItem& call) const;
   void choose(int worker);
   void answer(size_t index, const float* logits, Worker& own);
+  void pool(const Pooled& pooled, Worker& own);
   void wait(int worker);
   void reach(int32_t layer);
 
@@ -234,6 +245,8 @@ class Runtime {
   float* sin_ = nullptr;
   View shared_;  // x, q, a of a step; k, v, g of few rows
   float* logits_ = nullptr;
+  double* sums_ = nullptr;    // [max_slots][hidden], of slots that pool
+  float* vectors_ = nullptr;  // [max_slots][hidden]
   float* partials_ = nullptr;
   std::vector<Worker> workers_;
 
@@ -248,6 +261,8 @@ class Runtime {
   std::vector<int32_t> row_first_;   // per row of the plan: its first token
   std::vector<StepPlan::Sample> samples_;
   std::vector<int32_t> sample_tokens_;  // the token that each sample reads
+  std::vector<int32_t> logit_samples_;  // those that need logits
+  std::vector<Pooled> pooled_;
   std::vector<Item> items_;
   std::vector<Split> splits_;
   int32_t split_tokens_ = 0, split_segments_ = 0;  // of all, and of the longest

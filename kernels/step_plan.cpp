@@ -17,6 +17,8 @@ void Runtime::launch(const StepPlan& plan) {
   row_first_.clear();
   samples_.clear();
   sample_tokens_.clear();
+  logit_samples_.clear();
+  pooled_.clear();
   answers_.clear();
   top_ids_.clear();
   top_values_.clear();
@@ -26,7 +28,7 @@ void Runtime::launch(const StepPlan& plan) {
   for (size_t row = 0; row < plan.rows.size(); ++row) advance(plan, row);
   for (const StepPlan::Sample& each : plan.samples) accept(plan, each);
   top_values_.resize(top_ids_.size());
-  sample_due_ = !samples_.empty();
+  sample_due_ = !samples_.empty() || !pooled_.empty();
   barriers_ = 0;
   for (Worker& own : workers_) own.weight_bytes = own.kv_bytes = 0;
   if (tokens_) run(plan);
@@ -79,6 +81,8 @@ void Runtime::open(const StepPlan& plan, const StepPlan::Open& open) {
   }
   for (int32_t id : rule.banned_early) require("rule: a banned id", id, 0, sizes_.vocab - 1);
   slot.rule = rule;
+  slot.pooling = open.pooling;
+  slot.summed = 0;
   slot.tokens = open.history.count;
 }
 
@@ -164,6 +168,15 @@ void Runtime::advance(const StepPlan& plan, size_t index) {
     ids_[tokens_ + i] = ids[row.start + i];
     positions_[tokens_ + i] = row.start + i;
   }
+  if (slot.pooling == Pooling::Mean) {
+    if (row.start != slot.summed)
+      fail("rows: slot %d has pooled %d tokens, and the row starts at %d.", row.slot, slot.summed, row.start);
+    if (end > slot.rule.prompt_tokens)
+      fail("rows: slot %d pools a prompt of %d tokens, and the row ends at %d.", row.slot, slot.rule.prompt_tokens,
+           end);
+    slot.summed = end;
+    pooled_.push_back({row.slot, tokens_, row.count, -1});
+  }
   row_first_.push_back(tokens_);
   tokens_ += row.count;
 }
@@ -186,12 +199,29 @@ void Runtime::accept(const StepPlan& plan, const StepPlan::Sample& sample) {
       fail("samples: slot %d would choose a token inside its prompt of %d.", sample.slot, slot.rule.prompt_tokens);
     top = std::max(slot.rule.logprobs, 0);
   }
+  const bool pools = sample.target < 0 && slot.pooling != Pooling::None;
+  const int32_t index = static_cast<int32_t>(samples_.size()),
+                token = row_first_[static_cast<size_t>(sample.row)] + sample.offset;
+  if (pools) {
+    top = 0;
+    if (sample.slot != row.slot || row.start + sample.offset + 1 != slot.rule.prompt_tokens)
+      fail("samples: slot %d pools; it answers at the last token of its own prompt.", sample.slot);
+    const auto same = [&](const Pooled& one) { return one.slot == sample.slot; };
+    const auto sums = std::find_if(pooled_.begin(), pooled_.end(), same);
+    if (sums != pooled_.end() && sums->answer >= 0) fail("samples: slot %d answers twice.", sample.slot);
+    if (sums != pooled_.end())
+      sums->answer = index;
+    else
+      pooled_.push_back({sample.slot, token, 1, index});
+  } else {
+    logit_samples_.push_back(index);
+  }
   Answer answer;
   answer.top = {static_cast<int32_t>(top_ids_.size()), top};
   top_ids_.resize(top_ids_.size() + static_cast<size_t>(top));
   answers_.push_back(answer);
   samples_.push_back(sample);
-  sample_tokens_.push_back(row_first_[static_cast<size_t>(sample.row)] + sample.offset);
+  sample_tokens_.push_back(token);
 }
 
 // Attention's items are the same in every layer. Those of long sequences are divided by segments where whole ones

@@ -172,6 +172,8 @@ Runtime::Runtime(const Program& program, const StepLimits& limits, KvType kv_typ
   row_first_.reserve(slots_.size());
   samples_.reserve(most_samples);
   sample_tokens_.reserve(most_samples);
+  logit_samples_.reserve(most_samples);
+  pooled_.reserve(slots_.size());
   answers_.reserve(most_samples);
   previous_.reserve(most_samples);
   // Each part fills at least one token's place for one segment.
@@ -202,6 +204,8 @@ void Runtime::allocate(Arena& arena) {
   for (Buffer b : {Buffer::K, Buffer::V, Buffer::G})
     shared_[b] = arena.area(few, sizes_.width(b), b == Buffer::G && quantized_[static_cast<int>(b)]);
   logits_ = arena.take<float>(int64_t{kHeadRows} * sizes_.vocab);
+  sums_ = arena.take<double>(slots * sizes_.hidden);
+  vectors_ = arena.take<float>(slots * sizes_.hidden);
   partials_ = arena.take<float>(max_partials_ * sizes_.heads * (sizes_.head_dim + 2));
   for (Worker& own : workers_) {
     for (Buffer b : {Buffer::H, Buffer::K, Buffer::V, Buffer::G})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import struct
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -60,6 +61,8 @@ class ScriptedBackend:
         self._history: dict[int, list[int]] = {}
         self._tables: dict[int, list[list[int]]] = {}
         self._rules: dict[int, ChoiceRule] = {}
+        self._pooling: dict[int, str | None] = {}
+        self._sums: dict[int, tuple[int, float]] = {}
         self._last: list[int] = []
         self._ready: dict[int, Samples] = {}
         self.closed = False
@@ -74,6 +77,8 @@ class ScriptedBackend:
             self._history[opened.slot] = list(opened.history)
             self._tables[opened.slot] = [list(table) for table in opened.tables]
             self._rules[opened.slot] = opened.rule
+            self._pooling[opened.slot] = opened.pooling
+            self._sums[opened.slot] = (0, 0.0)
         for copy in plan.copies:
             kv = self._kv[copy.group]
             kv[copy.target] = list(kv[copy.source])
@@ -93,6 +98,12 @@ class ScriptedBackend:
                 table = self._tables[row.slot][group]
                 assert at <= len(table)
                 table[at:] = blocks
+            if self._pooling[row.slot] == "mean":
+                summed, total = self._sums[row.slot]
+                assert summed == row.start and end <= self._rules[row.slot].prompt_tokens, "a mean has a gap"
+                for position in range(row.start, end):
+                    total += hidden_of(tuple(history[: position + 1]))
+                self._sums[row.slot] = (end, total)
             for group, table in enumerate(self._tables[row.slot]):
                 for position in range(row.start, end):
                     self._kv[group][table[position // size]][position % size] = history[position]
@@ -114,6 +125,12 @@ class ScriptedBackend:
             history = tuple(self._history[wanted.slot][: position + 1])
             assert history == tuple(self._history[row.slot][: position + 1])
             rule = self._rules[wanted.slot]
+            if wanted.target < 0 and (pooling := self._pooling[wanted.slot]):
+                assert position + 1 == rule.prompt_tokens
+                summed, total = self._sums[wanted.slot]
+                vector = vector_of(total / summed if pooling == "mean" else hidden_of(history))
+                samples.append(TokenSample(0, vector=vector))
+                continue
             token = wanted.target if wanted.target >= 0 else self.script(history, rule)
             wants = wanted.target >= 0 or rule.logprobs >= 0
             top: tuple[tuple[int, float], ...] = ()
@@ -214,6 +231,16 @@ class FakeDisk:
         pass
 
 
+def hidden_of(history: tuple[int, ...]) -> float:
+    """A hidden state of width 1."""
+    digest = hashlib.blake2b(repr(("hidden", history)).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") / 2**32
+
+
+def vector_of(value: float) -> bytes:
+    return struct.pack("<f", value)
+
+
 def logprob_of(history: tuple[int, ...], token: int) -> float:
     digest = hashlib.blake2b(repr((history, token)).encode(), digest_size=2).digest()
     return -int.from_bytes(digest, "little") / 4096
@@ -293,6 +320,8 @@ def request(request_id: str, prompt: Sequence[int] | str, **params: object) -> A
     ids = tuple(prompt.encode()) if isinstance(prompt, str) else tuple(prompt)
     salt = str(params.pop("cache_salt", ""))
     arrival_s = float(str(params.pop("arrival_s", 0.0)))
+    pooling = params.pop("pooling", None)
+    params = {"max_tokens": 0, **params} if pooling else params
     own = {name: params.pop(name) for name in ("priority", "tenant", "user", "profile") if name in params}
     return Add(
         request_id,
@@ -301,6 +330,7 @@ def request(request_id: str, prompt: Sequence[int] | str, **params: object) -> A
         arrival_s,
         cache_salt=salt,
         service=Service(**own),  # type: ignore[arg-type]
+        pooling=pooling,  # type: ignore[arg-type]
     )
 
 

@@ -21,6 +21,7 @@ from octavo.backends.base import (
     Handle,
     Plan,
     PlanRow,
+    Pooling,
     SampleRow,
     SlotOpen,
     TokenSample,
@@ -46,6 +47,8 @@ class Ask:
     """Score the prompt, with so many of the most likely ids."""
     arrive: int = 0
     """The step at which it may start."""
+    pooling: Pooling | None = None
+    """Its only answer is its prompt's vector."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +172,12 @@ class Driver:
         rule = ask.rule or ChoiceRule(prompt_tokens=0, logprobs=5)
         rule = msgspec.structs.replace(rule, prompt_tokens=len(ask.prompt))
         first = Running(ask, self.families[index], rule, self.slots.pop(0), list(ask.prompt), ask.new_tokens)
+        if ask.pooling is not None:
+            assert ask.n == 1
+            first.left = 1
         if ask.prompt_top is not None:
             first.unscored = len(ask.prompt) - 1
-        elif self.share:
+        elif self.share and ask.pooling != "mean":
             self.find_prefix(first)
         first.family.append(first)
         self.running.append(first)
@@ -202,7 +208,9 @@ class Driver:
             room -= count
             if seq.told_ids == 0:
                 seq.told_ids = len(seq.ids)
-                opens.append(SlotOpen(seq.slot, tuple(seq.ids), (tuple(seq.blocks),), seq.rule))
+                opens.append(
+                    SlotOpen(seq.slot, tuple(seq.ids), (tuple(seq.blocks),), seq.rule, seq.ask.pooling)
+                )
             changed = self.find_blocks(seq, start, start + count, copies)
             new_ids = tuple(seq.ids[seq.told_ids : start + count])
             seq.told_ids += len(new_ids)
@@ -227,7 +235,7 @@ class Driver:
 
         # Only now, for a block given back here must not be taken by another row of this plan.
         for seq in list(self.running):
-            if not seq.left and (seq.ask.new_tokens or seq.computed == len(seq.ids)):
+            if not seq.left and (seq.ask.new_tokens or seq.ask.pooling or seq.computed == len(seq.ids)):
                 self.running.remove(seq)
                 self.release(seq)
                 self.slots.append(seq.slot)

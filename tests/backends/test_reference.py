@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from octavo.backends.arithmetic import bfloat16, matmul
 from octavo.backends.base import (
     BlockCopy,
     ChoiceRule,
@@ -29,73 +30,18 @@ from octavo.backends.base import (
     SlotOpen,
     TokenSample,
 )
-from octavo.backends.reference import ReferenceBackend, _bfloat16, _matmul
+from octavo.backends.reference import ReferenceBackend
 from octavo.errors import ModelError, SettingsError
 from octavo.models.gguf import GGUFFile
 from octavo.models.spec import KVGroup, ModelSpec
 from octavo.models.store import open_model
 from tests.backends.conftest import LIMITS, MakeBackend
 from tests.backends.driver import Ask, run
+from tests.backends.naive import naive_logprobs
 from tests.backends.test_invariance import ASKS, BUSY, SEEDED, prompt
 from tests.models.tiny import write_tiny_llama
 
 Doubles = NDArray[np.float64]
-
-# The forward pass again, naively: float64, whole matrices, no cache, no program.
-
-
-def naive_logprobs(spec: ModelSpec, path: Path, ids: tuple[int, ...], windows: dict[int, int]) -> Doubles:
-    """[len(ids), vocab]. `windows`: of the layers that have one."""
-    file = GGUFFile(path)
-
-    def weight(name: str) -> Doubles:
-        info = file.tensors[name]
-        raw = file.data(name).reshape(*info.shape[:-1], -1)
-        return np.asarray(gguf.dequantize(raw, gguf.GGMLQuantizationType(info.type.id)), np.float64)
-
-    def bias(name: str) -> Doubles | float:
-        return weight(name) if name in file.tensors else 0.0
-
-    def norm(x: Doubles, name: str) -> Doubles:
-        return np.asarray(x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * weight(name))
-
-    angles = np.arange(len(ids))[:, None] * spec.rope.theta ** (
-        -np.arange(0, spec.rope.dim, 2) / spec.rope.dim
-    )
-    if spec.rope.factors is not None:
-        angles = angles / np.array(spec.rope.factors)
-    turn = np.exp(1j * angles)[:, None]
-
-    def rotated(x: Doubles) -> Doubles:
-        """Neighbours are a complex number; multiply it by e^(i·angle)."""
-        pairs = (x[..., 0::2] + 1j * x[..., 1::2]) * turn
-        return np.stack([pairs.real, pairs.imag], -1).reshape(x.shape)
-
-    x = weight("token_embd.weight")[list(ids)]
-    distance = np.arange(len(ids))[:, None] - np.arange(len(ids))
-    for layer in range(spec.layers):
-        block = f"blk.{layer}."
-        h = norm(x, block + "attn_norm.weight")
-        q, k, v = (
-            (h @ weight(f"{block}attn_{part}.weight").T + bias(f"{block}attn_{part}.bias")).reshape(
-                len(ids), -1, spec.head_dim
-            )
-            for part in "qkv"
-        )
-        q, k = rotated(q), rotated(k)
-        k, v = (np.repeat(kv, spec.heads // spec.kv_heads, axis=1) for kv in (k, v))
-        scores = np.einsum("qhd,khd->hqk", q, k) / spec.head_dim**0.5
-        hidden = (distance < 0) | (distance >= windows.get(layer, len(ids)))
-        p = np.exp(np.where(hidden, -np.inf, scores))
-        a = np.einsum("hqk,khd->qhd", p / p.sum(-1, keepdims=True), v).reshape(len(ids), -1)
-        x = x + a @ weight(block + "attn_output.weight").T
-        h = norm(x, block + "ffn_norm.weight")
-        gate, up = h @ weight(block + "ffn_gate.weight").T, h @ weight(block + "ffn_up.weight").T
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ weight(block + "ffn_down.weight").T
-    head = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
-    logits = norm(x, "output_norm.weight") @ weight(head).T
-    logprobs: Doubles = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    return logprobs
 
 
 @pytest.mark.parametrize(
@@ -171,16 +117,16 @@ def test_a_product_adds_in_the_written_order() -> None:
     expected = np.zeros((5, 2050), np.float32)
     for i in range(70):
         expected += x[:, i : i + 1] * w[i]
-    assert (_matmul(x, w) == expected).all()
-    assert (_matmul(x[3:4], w)[0] == expected[3]).all()
+    assert (matmul(x, w) == expected).all()
+    assert (matmul(x[3:4], w)[0] == expected[3]).all()
 
 
 def test_bfloat16_rounds_as_gguf_does() -> None:
     x = np.random.default_rng(2).standard_normal(10_000).astype(np.float32)
     x[:4] = [1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8), 0.0]  # ties go to even
     kind = gguf.GGMLQuantizationType.BF16
-    assert (_bfloat16(x) == gguf.dequantize(gguf.quantize(x, kind), kind)).all()
-    assert _bfloat16(x)[:3].tolist() == [1.0, 1 + 2**-6, -1.0]
+    assert (bfloat16(x) == gguf.dequantize(gguf.quantize(x, kind), kind)).all()
+    assert bfloat16(x)[:3].tolist() == [1.0, 1 + 2**-6, -1.0]
 
 
 def test_kv_types_differ_but_little(make: MakeBackend, tiny_model_path: Path) -> None:
@@ -207,6 +153,7 @@ def test_depth_1_gives_the_answers_of_depth_0(make: MakeBackend, tiny_model_path
 SCRIPT = """
 import sys
 from tests.backends.conftest import make_backend
+from tests.backends.naive import naive_logprobs
 from tests.backends.driver import run
 from tests.backends.test_invariance import ASKS
 print(run(make_backend("reference", sys.argv[1]), ASKS))

@@ -7,13 +7,14 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from octavo.backends.base import TokenSample
+from octavo.backends.base import Pooling, TokenSample
 from octavo.config import EngineConfig
 from octavo.engine.client import EngineClient
 from octavo.models.store import open_model
-from octavo.sampling.params import SamplingParams
+from octavo.sampling.params import EMBEDDING, SamplingParams
 
 Answer = list[tuple[int, tuple[TokenSample, ...], tuple[TokenSample | None, ...], str | None]]
 
@@ -64,6 +65,34 @@ async def answers(config: EngineConfig, *, kills: int) -> dict[str, Answer]:
     assert client.restarts == kills
     await client.close()
     return result
+
+
+async def vectors(config: EngineConfig, *, kill: bool) -> list[bytes]:
+    """Of three texts each way, with the engine killed in the middle of them."""
+    client = await EngineClient.start(config)
+    asked: list[tuple[Pooling, int]] = [(pooling, n) for n in range(3) for pooling in ("mean", "last")]
+    streams = [
+        client.generate_all([(f"{pooling} {n}", list(range(40 + n, 240 + n)), EMBEDDING)], pooling=pooling)
+        for pooling, n in asked
+    ]
+    if kill:
+        async with asyncio.timeout(60):
+            while not client.stats or client.stats.steps < 4:  # noqa: ASYNC110 - it comes from another process
+                await asyncio.sleep(0.002)
+        assert client.open_requests > 0
+        os.kill(client.info.pid, signal.SIGKILL)
+    found = [[output.vector async for output in stream] for stream in streams]
+    assert client.restarts == kill
+    await client.close()
+    assert all(len(one) == 1 for one in found)
+    return [one[0] for one in found]
+
+
+async def test_kill_9_in_the_middle_of_a_prompt_changes_no_vector(config: EngineConfig) -> None:
+    config = msgspec.structs.replace(config, max_running=8, max_step_tokens=32)
+    undisturbed = await vectors(config, kill=False)
+    assert len(set(undisturbed)) == 6
+    assert await vectors(config, kill=True) == undisturbed
 
 
 async def test_kill_9_in_the_middle_changes_nothing(config: EngineConfig) -> None:

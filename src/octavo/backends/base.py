@@ -17,7 +17,7 @@ plans that break this contract, and then the process may end: a plan never holds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -38,6 +38,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanRow",
+    "Pooling",
     "SampleRow",
     "Samples",
     "SlotOpen",
@@ -89,6 +90,10 @@ class ChoiceRule(msgspec.Struct, frozen=True, array_like=True):
     """−1: no log-probability; k ≥ 0: the token's own and the k largest (raw logits, before step 1)."""
 
 
+Pooling = Literal["mean", "last"]
+"""What stands for a whole text: the mean of its tokens' final hidden states, or the last token's."""
+
+
 class SlotOpen(msgspec.Struct, frozen=True, array_like=True):
     """A slot gets a new occupant; whatever it held before is forgotten."""
 
@@ -98,6 +103,11 @@ class SlotOpen(msgspec.Struct, frozen=True, array_like=True):
     tables: tuple[tuple[int, ...], ...]
     """Per KV group: physical block ids from logical block 0 (may be empty; a fork shares its parent's)."""
     rule: ChoiceRule
+    pooling: Pooling | None = None
+    """Not None: the slot chooses no token. Where its prompt ends it answers with a vector: of the hidden states behind
+    the final norm (what the head reads) the last token's, or the mean of all. A mean is a sum in float64, token by
+    token in the order of their positions, divided and then rounded to float32; so its rows must follow each other from
+    position 0 on, with no token that was computed for somebody else."""
 
 
 class BlockCopy(msgspec.Struct, frozen=True, array_like=True):
@@ -136,7 +146,7 @@ class SampleRow(msgspec.Struct, frozen=True, array_like=True):
 
     `row` and `offset` name the token whose hidden state is used (position rows[row].start + offset).
     `slot` names whose history and rule apply: rows[row].slot itself, or a fork opened in this plan.
-    `target` −1: choose the next token by the slot's rule.
+    `target` −1: choose the next token by the slot's rule; of a slot that pools, answer with its vector.
     `target` t ≥ 0: do not choose; report the raw log-probability of id t and the `top` largest (prompt logprobs).
     """
 
@@ -177,12 +187,15 @@ class TokenSample(msgspec.Struct, frozen=True, array_like=True):
     """The answer to one SampleRow."""
 
     token: int
-    """The chosen id (or the target). −1, and nothing else, where there is none: the row's logits hold NaN (the
-    model's arithmetic failed), or a mask allows nothing. No other row is touched by that."""
+    """The chosen id (or the target; 0 with a vector). −1, and nothing else, where there is none: the row's logits hold
+    NaN or its vector something that is not finite (the model's arithmetic failed), or a mask allows nothing. No other
+    row is touched by that."""
     logprob: float | None = None
     """Natural logarithm; float32 value. None when the rule asks for none."""
     top: tuple[tuple[int, float], ...] = ()
     """(id, logprob), most likely first, ties by lowest id."""
+    vector: bytes = b""
+    """Of a slot that pools: float32, little-endian, as many as the model's hidden states are wide."""
 
 
 Samples = tuple[TokenSample, ...]

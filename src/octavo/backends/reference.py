@@ -18,6 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.backends import choice
+from octavo.backends.arithmetic import (
+    Floats,
+    attention,
+    bfloat16,
+    int8,
+    matmul,
+    rotations,
+    silu,
+    unchanged,
+)
 from octavo.backends.base import (
     BlockCopy,
     ChoiceRule,
@@ -26,6 +36,7 @@ from octavo.backends.base import (
     Plan,
     PlanError,
     PlanRow,
+    Pooling,
     SampleRow,
     Samples,
     SlotOpen,
@@ -36,14 +47,12 @@ from octavo.config import KvDtype
 from octavo.errors import ModelError, SettingsError
 from octavo.models.gguf import GGUFFile
 from octavo.models.program import Attention, Embed, Gated, Head, Linear, Norm, Op, RopeOp
-from octavo.models.spec import ModelSpec, Rope
+from octavo.models.spec import ModelSpec
 
 __all__ = ["ReferenceBackend"]
 
-Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-STRIP = 2048  # outputs at once in a product, so that the running sums stay in the first-level cache
 HEAD_ROWS = 16  # rows whose logits exist at the same time: 3 MB at a vocabulary of 49,152
 
 
@@ -114,6 +123,11 @@ class Slot:
     history: list[int]
     tables: list[list[int]]
     rule: ChoiceRule
+    pooling: Pooling | None = None
+    sum: NDArray[np.float64] | None = None
+    """Of a mean: what its tokens so far add up to."""
+    summed: int = 0
+    """How many these are."""
 
 
 @dataclass
@@ -166,9 +180,9 @@ class ReferenceBackend:
             f"reference:{self.spec.weights_hash}:numpy-{np.__version__}:{simd}:kv-{kv_dtype}:exact"
         )
         self._depth = depth
-        self._round = {"fp32": _unchanged, "bf16": _bfloat16, "int8": _int8}[kv_dtype]
+        self._round = {"fp32": unchanged, "bf16": bfloat16, "int8": int8}[kv_dtype]
         self._weights = Weights(model.source)
-        self._cos, self._sin = _rotations(self.spec.rope, limits.max_model_len)
+        self._cos, self._sin = rotations(self.spec.rope, limits.max_model_len)
         self._kv = [  # per group [block][layer][K|V][head][token][component]
             np.zeros(
                 (limits.num_blocks, len(g.layers), 2, g.kv_heads, limits.block_size, g.head_dim), np.float32
@@ -177,6 +191,7 @@ class ReferenceBackend:
         ]
         self._slots: dict[int, Slot] = {}
         self._flight: Flight[Pass] = Flight()
+        *self._final, self._head = self.spec.program.end
 
     # The three calls of a step
 
@@ -194,10 +209,17 @@ class ReferenceBackend:
     def sample(self, handle: Handle, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
         step = self._flight.to_sample(handle, masks)
         rows = step.plan.samples
+        for span in step.batch.spans:
+            if span.slot.pooling == "mean":
+                self._sum(step.batch, span)
         askers: dict[int, list[int]] = {}  # place in the batch → the sample rows that want its logits
-        for i, row in enumerate(rows):
-            askers.setdefault(self._place(step, row), []).append(i)
         answers: dict[int, TokenSample] = {}
+        for i, row in enumerate(rows):
+            place = self._place(step, row)
+            if row.target < 0 and self._slot(row.slot).pooling is not None:
+                answers[i] = self._pool(step.batch, row, place)
+            else:
+                askers.setdefault(place, []).append(i)
         places = sorted(askers)
         for begin in range(0, len(places), HEAD_ROWS):
             tile = places[begin : begin + HEAD_ROWS]
@@ -249,7 +271,7 @@ class ReferenceBackend:
             self._check_blocks(table)
         self._check_tokens(opened.history)
         self._slots[opened.slot] = Slot(
-            list(opened.history), [list(table) for table in opened.tables], opened.rule
+            list(opened.history), [list(table) for table in opened.tables], opened.rule, opened.pooling
         )
 
     def _copy(self, copied: BlockCopy) -> None:
@@ -274,6 +296,12 @@ class ReferenceBackend:
             slot = self._slot(row.slot)
             self._extend(slot, row)
             end = row.start + row.count
+            if slot.pooling == "mean":
+                if row.start != slot.summed or end > slot.rule.prompt_tokens:
+                    raise PlanError(
+                        f"slot {row.slot} has pooled {slot.summed} tokens; {row} is not what follows."
+                    )
+                slot.summed = end
             spans.append(Span(slot, row.start, row.count, len(tokens)))
             tokens += slot.history[row.start : end]
             positions += range(row.start, end)
@@ -349,22 +377,22 @@ class ReferenceBackend:
                     buffers[op.target] = source / np.sqrt(mean + np.float32(op.eps)) * gain
                 case Linear():
                     for i, target in enumerate(op.targets):
-                        y = _matmul(buffers[op.source], weights.matrix(op.weights[i]))
+                        y = matmul(buffers[op.source], weights.matrix(op.weights[i]))
                         if op.biases and (bias := op.biases[i]) is not None:
                             y = y + weights.vector(bias)
                         if op.add:
                             y = buffers[target] + np.float32(op.scale) * y
                         buffers[target] = y
                 case Gated():
-                    gate = _matmul(buffers[op.source], weights.matrix(op.gate))
-                    buffers[op.target] = _silu(gate) * _matmul(buffers[op.source], weights.matrix(op.up))
+                    gate = matmul(buffers[op.source], weights.matrix(op.gate))
+                    buffers[op.target] = silu(gate) * matmul(buffers[op.source], weights.matrix(op.up))
                 case RopeOp():
                     for name in ("q", "k"):
                         self._rotate(buffers[name], batch.positions)
                 case Attention():
                     buffers["a"] = self._attend(op, batch)
                 case Head():
-                    y = _matmul(buffers[op.source], weights.matrix(op.weight))
+                    y = matmul(buffers[op.source], weights.matrix(op.weight))
                     buffers["logits"] = np.float32(op.scale) * y
 
     def _rotate(self, x: Floats, positions: Ints) -> None:
@@ -402,7 +430,7 @@ class ReferenceBackend:
             for i in range(span.count):
                 stop = span.start + i + 1
                 seen = slice((max(0, stop - group.window) if group.window else 0) - low, stop - low)
-                a[span.first + i] = _attention(
+                a[span.first + i] = attention(
                     q[span.first + i], keys[:, seen], values[:, seen], np.float32(op.scale)
                 )
         return a.reshape(len(a), -1)
@@ -420,10 +448,42 @@ class ReferenceBackend:
 
     def _logits(self, batch: Batch, places: list[int]) -> Floats:
         """[len(places), vocab]"""
-        tile = Batch(batch.tokens[places], batch.positions[places], [])
-        tile.buffers = {name: values[places] for name, values in batch.buffers.items()}
-        self._run(self.spec.program.end, tile)
+        tile = self._finals(batch, places)
+        self._run((self._head,), tile)
         return tile.buffers["logits"]
+
+    def _finals(self, batch: Batch, places: Sequence[int]) -> Batch:
+        """Some tokens of the batch, with what the head reads."""
+        at = list(places)
+        tile = Batch(batch.tokens[at], batch.positions[at], [])
+        tile.buffers = {name: values[at] for name, values in batch.buffers.items()}
+        self._run(self._final, tile)
+        return tile
+
+    def _hidden(self, batch: Batch, places: Sequence[int]) -> NDArray[np.float64]:
+        """The final hidden states of some tokens, [len(places), hidden]"""
+        assert isinstance(self._head, Head)
+        return self._finals(batch, places).buffers[self._head.source].astype(np.float64)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _sum(self, batch: Batch, span: Span) -> None:
+        """Add a row's tokens to its slot's sum."""
+        slot = span.slot
+        slot.sum = np.zeros(self.spec.hidden) if slot.sum is None else slot.sum
+        for hidden in self._hidden(batch, range(span.first, span.first + span.count)):
+            slot.sum += hidden
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _pool(self, batch: Batch, row: SampleRow, place: int) -> TokenSample:
+        """The vector of a slot whose prompt ends at `place`."""
+        slot = self._slot(row.slot)
+        if batch.spans[row.row].slot is not slot or batch.positions[place] + 1 != slot.rule.prompt_tokens:
+            raise PlanError(
+                f"sample row {row}: a slot that pools answers at the last token of its own prompt."
+            )
+        vector = self._hidden(batch, [place])[0] if slot.sum is None else slot.sum / slot.summed
+        floats = vector.astype("<f4")
+        return TokenSample(0, vector=floats.tobytes()) if np.isfinite(floats).all() else TokenSample(-1)
 
     def _answer(
         self, logits: Floats, row: SampleRow, position: int, mask: NDArray[np.int32] | None
@@ -438,58 +498,3 @@ class ReferenceBackend:
         if slot.rule.logprobs < 0 or token < 0:
             return TokenSample(token)
         return choice.score(logits, token, slot.rule.logprobs)
-
-
-def _matmul(x: Floats, w: Floats) -> Floats:
-    """x [rows, inputs] · w [inputs, outputs]; an output is ((x₀·w₀ + x₁·w₁) + x₂·w₂) + …, each step rounded.
-
-    The order follows from the layout: `einsum` runs along the outputs, where memory is contiguous, and adds
-    one input after the other. tests/backends/test_reference.py checks it.
-    """
-    y = np.empty((len(x), w.shape[1]), np.float32)
-    for begin in range(0, w.shape[1], STRIP):
-        strip = slice(begin, begin + STRIP)
-        np.einsum("ri,io->ro", x, w[:, strip], out=y[:, strip])
-    return y
-
-
-def _silu(x: Floats) -> Floats:
-    return np.asarray(x / (np.float32(1) + np.exp(-x)))  # exp(−x) = ∞ gives the right −0
-
-
-def _attention(q: Floats, keys: Floats, values: Floats, scale: np.float32) -> Floats:
-    """One query over the positions it sees.
-
-    q [kv heads, heads per kv head, head_dim]; keys, values [kv heads, seen, head_dim]; returns q's shape.
-    """
-    scores = scale * np.einsum("kgd,kpd->kgp", q, keys)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    mixed = np.einsum("kgp,kpd->kgd", weights, values)
-    return np.asarray(mixed / weights.sum(axis=-1, keepdims=True))
-
-
-def _rotations(rope: Rope, positions: int) -> tuple[Floats, Floats]:
-    """cos and sin of every rotary angle, [positions, dim/2], from float64."""
-    frequencies = rope.theta ** (-np.arange(0, rope.dim, 2) / rope.dim)
-    if rope.factors is not None:
-        frequencies = frequencies / np.array(rope.factors)
-    angles = np.arange(positions)[:, None] * frequencies
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-def _bfloat16(x: Floats) -> Floats:
-    """Round to the nearest bfloat16, ties to even."""
-    bits = x.view(np.uint32)
-    rounded = bits + (np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)))
-    return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
-
-
-def _int8(x: Floats) -> Floats:
-    """Round each token's head (the last axis) to 127 steps of its largest value."""
-    scale = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
-    rounded: Floats = np.rint(x / np.where(scale > 0, scale, np.float32(1))) * scale
-    return rounded
-
-
-def _unchanged(x: Floats) -> Floats:
-    return x

@@ -18,6 +18,7 @@ from typing import Protocol, cast
 import msgspec
 
 from octavo import errors
+from octavo.backends.base import Pooling
 from octavo.config import EngineConfig
 from octavo.engine.journal import Record
 from octavo.engine.messages import (
@@ -277,10 +278,12 @@ class EngineClient:
         *,
         cache_salt: str = "",
         service: Service = ORDINARY,
+        pooling: Pooling | None = None,
     ) -> Stream:
         """Start every (request id, prompt token ids, parameters); one stream gives the outputs of all.
 
         Requests with different salts share nothing in the prefix cache; `service`: for whom they are. Ids are new.
+        `pooling`: each answer is the prompt's vector, in one output; the parameters are then `EMBEDDING`.
         Raises InvalidParameter, CapacityError or EngineDied, and then none has started.
         """
         if self._dead is not None or self._closing:
@@ -294,7 +297,7 @@ class EngineClient:
         )
         now, tick = time.time(), time.monotonic()
         for request_id, prompt, params in requests:
-            record = Record(request_id, tuple(prompt), params, now, cache_salt, service)
+            record = Record(request_id, tuple(prompt), params, now, cache_salt, service, pooling)
             self._open[request_id] = _Open(record, stream, tick)
             self._send(record.message())
         return stream

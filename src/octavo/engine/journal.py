@@ -10,6 +10,7 @@ import secrets
 
 import msgspec
 
+from octavo.backends.base import Pooling
 from octavo.engine.messages import Add
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import ORDINARY, Service
@@ -34,6 +35,7 @@ class Record:
         arrival_s: float,
         cache_salt: str = "",
         service: Service = ORDINARY,
+        pooling: Pooling | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt = prompt
@@ -41,6 +43,7 @@ class Record:
         self.arrival_s = arrival_s
         self.cache_salt = cache_salt
         self.service = service
+        self.pooling = pooling
         self._outputs: list[list[int]] = [[] for _ in range(params.n)]
         self._finished: set[int] = set()
         self._prompt_scored = False
@@ -78,4 +81,5 @@ class Record:
             finished=tuple(sorted(self._finished)),
             cache_salt=self.cache_salt,
             service=self.service,
+            pooling=self.pooling,
         )

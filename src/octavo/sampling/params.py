@@ -10,7 +10,7 @@ from octavo.errors import InvalidParameter
 from octavo.sampling.beam import EarlyStopping
 from octavo.sampling.grammar import Grammar
 
-__all__ = ["SamplingParams"]
+__all__ = ["EMBEDDING", "SamplingParams"]
 
 MAX_N = 128
 MAX_LOGPROBS = 100
@@ -191,3 +191,7 @@ def _real(name: str, value: object, low: float, high: float, *, open_low: bool =
     if not low <= value <= high or (open_low and value == low):
         bound = "above" if open_low else "at least"
         raise InvalidParameter(f"{name} is {value}; it must be {bound} {low} and at most {high}.", name)
+
+
+EMBEDDING = SamplingParams(max_tokens=0, temperature=0.0, seed=0)
+"""Of a request for its prompt's vector: no token is chosen."""

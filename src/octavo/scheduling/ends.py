@@ -75,6 +75,9 @@ def output_of(
         held, cached = sequence.stop.held_bytes, sequence.cached_tokens
         return SequenceOutput(request.id, sequence.child, samples, held, cached_tokens=cached)
     failed = end is not None and end.reason in ("abort", "error")
+    vector = b""
+    if request.pooling is not None:
+        vector, samples = b"".join(sample.vector for sample in samples), ()
     return SequenceOutput(
         request_id=request.id,
         child=sequence.child,
@@ -88,6 +91,7 @@ def output_of(
         error=end.error if end else None,
         accepted_tokens=sequence.accepted if end else 0,
         rejected_tokens=sequence.tried - sequence.accepted if end else 0,
+        vector=vector,
     )
 
 

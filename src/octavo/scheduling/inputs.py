@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from octavo.backends.base import Pooling
 from octavo.config import ProfileName
 from octavo.sampling.params import SamplingParams
 
@@ -49,6 +50,8 @@ class Add(msgspec.Struct, frozen=True, tag="add", array_like=True):
     cache_salt: str = ""
     """Requests with different salts share no computed blocks."""
     service: Service = ORDINARY
+    pooling: Pooling | None = None
+    """Not None: no token is chosen, and the answer is the prompt's vector; `params.max_tokens` is 0."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", array_like=True):

@@ -36,6 +36,8 @@ class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
     accepted_tokens: int = 0
     rejected_tokens: int = 0
     """At a finish: how many tokens were guessed for it and were right, and how many were not."""
+    vector: bytes = b""
+    """At the finish of a request with a pooling: float32, little-endian."""
 
 
 def joined(outputs: list[SequenceOutput]) -> list[SequenceOutput]:

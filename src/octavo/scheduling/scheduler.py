@@ -284,13 +284,8 @@ class Scheduler:
             if offered and (used := self.verifier.take(sequence, spare, len(self.running), advances, budget)):
                 spare -= used
                 continue
-            plain = len(sequence.tokens) == sequence.total and not sequence.slack_only
-            if (
-                plain
-                and sequence.computed < sequence.writable
-                and sequence.slot is not None
-                and budget.left > 0
-            ):
+            ready = sequence.slot is not None and sequence.computed < sequence.writable and budget.left > 0
+            if ready and len(sequence.tokens) == sequence.total and not sequence.slack_only:
                 advances[sequence] = _ONE
                 budget.take(sequence, 1)
             else:
@@ -409,6 +404,9 @@ class Scheduler:
         if sample.token < 0:
             for one in [sequence] if contest is None else list(request.sequences):
                 self._finish(one, without_token(request))
+            return
+        if request.pooling is not None:
+            self._finish(sequence, End("stop"), sample)
             return
         if isinstance(contest, Beams):
             sequence.total -= 1  # which token it is, is decided when those of all beams are there

@@ -37,6 +37,7 @@ class Request:
         self.deadline_s = add.arrival_s + (PATIENCE_S if targets.ttft_s is None else targets.ttft_s)
         """When its first token is due, Unix time."""
         self.params = params = add.params
+        self.pooling = add.pooling
         self.stops = StopAutomaton([stop.encode() for stop in params.stop])
         self.stop_ids = frozenset(params.stop_token_ids)
         self.end_ids = frozenset() if params.ignore_eos else end_ids
@@ -56,6 +57,11 @@ class Request:
         """By prompt position: the log-probability of the token there."""
         self.scores_prompt = params.prompt_logprobs is not None
         """Prompt log-probabilities are still to be delivered."""
+
+    @property
+    def reads_cache(self) -> bool:
+        """It may begin with what others computed: not where something is wanted of each token of the prompt."""
+        return not self.scores_prompt and self.pooling != "mean"
 
     def rule(self, child: int) -> ChoiceRule:
         """The choice rule of one child. Child i equals `seed + i` asked alone."""

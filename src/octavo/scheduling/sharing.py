@@ -81,9 +81,9 @@ class Sharing:
         self.prefixes.check()
 
     def _beginning(self, sequence: Sequence) -> Items[bytes]:
-        """The names of all blocks that it may take over: its last token is always computed, and where log-probabilities
-        of the prompt are wanted, all are."""
-        if not self._enabled or sequence.request.scores_prompt:
+        """The names of all blocks that it may take over: its last token is always computed, and where something is
+        wanted of each token of the prompt, all are."""
+        if not self._enabled or not sequence.request.reads_cache:
             return ()
         return sequence.chain.names(sequence.tokens, (len(sequence.tokens) - 1) // self._block_size)
 

@@ -68,12 +68,16 @@ class Writer:
         awaited: dict[Sequence, int] = {}
 
         def choose(sequence: Sequence, offset: int) -> None:
+            assert sequence.slot is not None
+            if sequence.request.pooling is not None:
+                flight.owners.append((sequence, sequence.total, -1))
+                samples.append(SampleRow(len(rows) - 1, offset, sequence.slot))
+                return
             if not sequence.request.max_output:
                 flight.ends.append(sequence)
                 return
             awaited[sequence] = len(samples)
             flight.owners.append((sequence, sequence.total, -1))
-            assert sequence.slot is not None
             samples.append(SampleRow(len(rows) - 1, offset, sequence.slot))
             sequence.total += 1
 
@@ -128,7 +132,10 @@ def _open(sequence: Sequence) -> SlotOpen:
     assert sequence.slot is not None
     sequence.told = len(sequence.tokens)
     tables = tuple(tuple(table.blocks) for table in sequence.tables)
-    return SlotOpen(sequence.slot, tuple(sequence.tokens), tables, sequence.request.rule(sequence.child))
+    request = sequence.request
+    return SlotOpen(
+        sequence.slot, tuple(sequence.tokens), tables, request.rule(sequence.child), request.pooling
+    )
 
 
 def _verify(sequence: Sequence, advance: Advance, row: int, samples: list[SampleRow], flight: Flight) -> None:
