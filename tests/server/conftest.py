@@ -123,3 +123,11 @@ def server(tiny_engine: dict[str, Any]) -> Iterator[Server]:
     server = Server(tiny_engine)
     yield server
     assert server.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def real_server(model_dir: Path) -> Iterator[Server]:
+    """Over the default model, for what has no room in the tiny one's 512 tokens. It is called "tiny" too."""
+    server = Server({"model_dir": str(model_dir), "num_blocks": 1024})
+    yield server
+    assert server.stop() == 0

@@ -18,20 +18,41 @@ class ContentPart(msgspec.Struct, kw_only=True):
     text: str | None = None
 
 
+class CalledFunction(msgspec.Struct, kw_only=True):
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+    """A JSON object, as text or as it is."""
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    """A call that the assistant made."""
+
+    id: str = ""
+    type: str = "function"
+    function: CalledFunction
+
+
 class Message(msgspec.Struct, kw_only=True):
     """One turn of a conversation."""
 
     role: str
     content: str | list[ContentPart] | None = None
     name: str | None = None
-    tool_calls: list[Any] | None = None
+    tool_calls: list[ToolCall] | None = None
+    """Of the assistant's: what it called."""
     tool_call_id: str | None = None
+    """Of a tool's: which call it answers."""
+    reasoning_content: str | None = None
+    """Of the assistant's: what it thought, for templates that take it back."""
+    reasoning: str | None = None
+    """The same by its other name."""
+    refusal: str | None = None
 
 
 def conversation_of(
     messages: list[Message], continue_final: bool | None, add_generation_prompt: bool | None
-) -> list[dict[str, str]]:
-    """Messages as chat templates take them: role and content as text. Raises InvalidParameter."""
+) -> list[dict[str, Any]]:
+    """Messages as chat templates take them: content as text, arguments of calls as objects. Raises InvalidParameter."""
     if not messages:
         raise InvalidParameter("messages is an empty list; send at least one message.", "messages")
     conversation = [_turn(message, f"messages[{i}]") for i, message in enumerate(messages)]
@@ -63,15 +84,21 @@ def joined(parts: list[ContentPart], name: str, between: str) -> str:
     return between.join(part.text or "" for part in parts)
 
 
-def _turn(message: Message, name: str) -> dict[str, str]:
-    roles = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
-    if message.tool_calls or message.tool_call_id or message.role in ("tool", "function"):
+_ROLES = {
+    "developer": "system",
+    "system": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+
+def _turn(message: Message, name: str) -> dict[str, Any]:
+    if message.role not in _ROLES:
+        hint = "; functions are called through tools" if message.role == "function" else ""
         raise InvalidParameter(
-            f"{name} belongs to a tool call; tools are not supported by this server.", name
-        )
-    if message.role not in roles:
-        raise InvalidParameter(
-            f"{name}.role is {message.role[:40]!r}; it must be one of {', '.join(roles)}.", f"{name}.role"
+            f"{name}.role is {message.role[:40]!r}; it must be one of {', '.join(_ROLES)}{hint}.",
+            f"{name}.role",
         )
     content = message.content
     if isinstance(content, list):
@@ -79,6 +106,42 @@ def _turn(message: Message, name: str) -> dict[str, str]:
     if content is None:
         if message.role != "assistant":
             raise InvalidParameter(f"{name}.content is missing; it is required.", f"{name}.content")
-        content = ""
-    turn = {"role": roles[message.role], "content": content}
+        content = message.refusal or ""
+    turn: dict[str, Any] = {"role": _ROLES[message.role], "content": content}
+    for field in ("tool_calls", "reasoning_content", "reasoning"):
+        if getattr(message, field) and message.role != "assistant":
+            raise InvalidParameter(
+                f"{name}.{field} is given with role {message.role!r}; it belongs to the assistant's messages.",
+                f"{name}.{field}",
+            )
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            _call(call, f"{name}.tool_calls[{i}]") for i, call in enumerate(message.tool_calls)
+        ]
+    if thought := message.reasoning_content or message.reasoning:
+        turn["reasoning_content"] = thought
+    if message.role == "tool":
+        turn["tool_call_id"] = message.tool_call_id or ""
     return turn if message.name is None else {**turn, "name": message.name}
+
+
+def _call(call: ToolCall, name: str) -> dict[str, Any]:
+    if call.type != "function":
+        raise InvalidParameter(
+            f"{name}.type is {call.type[:40]!r}; calls are of type 'function'.", f"{name}.type"
+        )
+    arguments: Any = call.function.arguments
+    written = call.function.arguments
+    if isinstance(written, str):
+        field = f"{name}.function.arguments"
+        try:
+            arguments = msgspec.json.decode(written or "{}")
+        except (msgspec.DecodeError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise InvalidParameter(f"{field} is {written[:60]!r}; it is a JSON object, as text.", field)
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.function.name, "arguments": arguments},
+    }

@@ -16,6 +16,7 @@ from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
 from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
 from octavo.protocol.structured import Constrained
+from octavo.protocol.tools import ToolChoice, ToolDefinition, Tools, tools_of
 from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
 from octavo.scheduling.inputs import Service
 
@@ -325,6 +326,10 @@ class ChatRequest(_Request, kw_only=True):
     continue_final_message: bool | None = None
     """true: the last message, the assistant's, stays open and is continued."""
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[ToolDefinition] | None = None
+    tool_choice: str | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    """false: one call at most in an answer."""
     prediction: Prediction | None = None
     """A text that the answer will mostly repeat. It changes how fast the answer comes, never the answer."""
 
@@ -339,7 +344,11 @@ class ChatRequest(_Request, kw_only=True):
         content = self.prediction.content
         return content if isinstance(content, str) else joined(content, "prediction.content", "")
 
-    def conversation(self) -> list[dict[str, str]]:
+    def called_tools(self) -> Tools | None:
+        """Raises InvalidParameter."""
+        return tools_of(self.tools, self.tool_choice, self.parallel_tool_calls)
+
+    def conversation(self) -> list[dict[str, Any]]:
         """Messages as chat templates take them: role and content as text. Raises InvalidParameter."""
         return conversation_of(self.messages, self.continue_final_message, self.add_generation_prompt)
 

@@ -7,6 +7,7 @@ from typing import Any
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import Body
 from octavo.protocol.conversation import Message, conversation_of
+from octavo.protocol.tools import ToolDefinition, tools_of
 
 __all__ = ["DetokenizeRequest", "TokenizeRequest"]
 
@@ -21,10 +22,11 @@ class TokenizeRequest(Body, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[ToolDefinition] | None = None
     return_token_strs: bool | None = None
     """true: each token's text too."""
 
-    def conversation(self) -> list[dict[str, str]] | None:
+    def conversation(self) -> list[dict[str, Any]] | None:
         """None where it is a text. Raises InvalidParameter."""
         if (self.prompt is None) == (self.messages is None):
             raise InvalidParameter(
@@ -34,6 +36,11 @@ class TokenizeRequest(Body, kw_only=True):
         if self.messages is None:
             return None
         return conversation_of(self.messages, self.continue_final_message, self.add_generation_prompt)
+
+    def definitions(self) -> list[dict[str, Any]] | None:
+        """Of tools. Raises InvalidParameter."""
+        tools = tools_of(self.tools, "none" if self.tools else None, None)
+        return tools.definitions if tools else None
 
 
 class DetokenizeRequest(Body, kw_only=True):

@@ -73,6 +73,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Leave control tokens out of the text."""
     grammar: Grammar | None = None
     """What the answer must look like; it ends where that is fulfilled."""
+    shown_token_ids: tuple[int, ...] = ()
+    """Control tokens that stay in the text all the same, such as the marks of a call."""
 
     @property
     def attempts(self) -> int:

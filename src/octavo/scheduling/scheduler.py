@@ -495,4 +495,4 @@ class Scheduler:
         self.kept.clear()
 
     def _piece(self, sequence: Sequence, token: int) -> bytes:
-        return self.vocabulary.bytes_of(token, sequence.request.params.skip_special_tokens)
+        return self.vocabulary.bytes_of(token, sequence.request.hides(token))

@@ -63,6 +63,10 @@ class Request:
         """It may begin with what others computed: not where something is wanted of each token of the prompt."""
         return not self.scores_prompt and self.pooling != "mean"
 
+    def hides(self, token: int) -> bool:
+        """A control token is not part of the text."""
+        return self.params.skip_special_tokens and token not in self.params.shown_token_ids
+
     def rule(self, child: int) -> ChoiceRule:
         """The choice rule of one child. Child i equals `seed + i` asked alone."""
         params = self.params

@@ -30,7 +30,7 @@ class _Growing:
         self.choice = Choice(index)
         self._answer = answer
         self._echo = echo
-        self._text = TextStream(serving.vocabulary, params.skip_special_tokens, drop_leading_space=drop)
+        self._text = TextStream(answer.vocabulary, params.skip_special_tokens, drop_leading_space=drop)
         self._splitter = answer.split()
         self._offsets = TextOffsets(drop_leading_space=drop)
         self._samples: list[TokenSample | None] = []
@@ -78,7 +78,7 @@ class _Growing:
         return bool(self._tokens)
 
     def _note(self, tokens: Sequence[int], samples: Sequence[TokenSample | None]) -> None:
-        params, vocabulary = self._answer.params, self._answer.serving.vocabulary
+        params, vocabulary = self._answer.params, self._answer.vocabulary
         if params.logprobs is None:
             return
         self._samples += samples
@@ -105,6 +105,7 @@ class Answer:
         self.reply = reply
         self.params = params
         self.split = split
+        self.vocabulary = serving.vocabulary.showing(params.shown_token_ids)
         self.usage = Usage(prompt=sum(map(len, prompts)))
         self._prompts = {f"{reply.reply_id}-{i}": i for i in range(len(prompts))}
         self._growing = [

@@ -23,6 +23,7 @@ from octavo.protocol.openai_schema import (
 )
 from octavo.sampling.params import MAX_STOPS, SamplingParams
 from octavo.server.document import Operation
+from octavo.server.prompting import prompt_chat
 from octavo.server.replies import json_response, read_request
 from octavo.server.running import TARGET_HEADERS, answer_request
 from octavo.server.serving import Serving
@@ -106,27 +107,27 @@ async def create_completion(request: Request) -> Response:
 async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation."""
     serving, body = await read_request(request, ChatRequest)
-    params = body.sampling()
-    prompt = await serving.encode_chat(
+    prompt = await prompt_chat(
+        serving,
         body.conversation(),
+        body.sampling(),
+        tools=body.called_tools(),
+        constrained_by=body.constrained_by,
         add_generation_prompt=body.add_generation_prompt is not False,
         continue_final=bool(body.continue_final_message),
-        template_kwargs=body.chat_template_kwargs or {},
+        template_kwargs=body.chat_template_kwargs,
     )
-    serving.client.info.capacity.check(
-        prompt, params
-    )  # what can never be served, also when the queue is full
-    await serving.grammars.check(params.grammar, body.constrained_by)
     predicted = await serving.encode_prediction(body.predicted())
     return await answer_request(
         request,
         serving,
         ChatReply(*_head(serving), include_usage=body.include_usage),
-        params,
-        [prompt],
+        prompt.params,
+        [prompt.tokens],
         stream=bool(body.stream),
         service=body.service(predicted),
         cache_salt=body.cache_salt,
+        split=prompt.split,
     )
 
 

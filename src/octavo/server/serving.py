@@ -18,6 +18,7 @@ from octavo.server.grammars import Grammars
 from octavo.text.chat import ChatTemplate
 from octavo.text.conversation import encode_conversation
 from octavo.text.infill import Infill
+from octavo.text.tool_turns import as_plain_turns, for_template
 
 if TYPE_CHECKING:
     from octavo.telemetry.metrics import Metrics
@@ -61,7 +62,11 @@ class Serving:
         """Refuse fields that nobody knows."""
         self.profiles = dict(profiles or {})
         """Of tenants whose requests have one by default."""
-        self._template = ChatTemplate(
+        self.control_ids = {
+            self.vocabulary.pieces[token].decode(errors="replace"): token for token in self.vocabulary.special
+        }
+        """By name."""
+        self.template = ChatTemplate(
             spec.chat_template, self._name(spec.bos_id), self._name(spec.eos_ids[:1])
         )
         self.infill = Infill.of(tokenizer)
@@ -177,38 +182,49 @@ class Serving:
 
     async def encode_chat(
         self,
-        conversation: Sequence[dict[str, str]],
+        turns: Sequence[Mapping[str, Any]],
         *,
-        add_generation_prompt: bool,
-        continue_final: bool,
-        template_kwargs: dict[str, Any],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final: bool = False,
+        template_kwargs: Mapping[str, Any],
     ) -> list[int]:
-        """The prompt for `conversation`. What a message says stays text: names of control tokens in it are
-        letters, so nobody can open a turn of another role."""
+        """The prompt for a conversation (protocol/conversation.py). What a message says stays text: names of control
+        tokens in it are letters, so nobody can open a turn of another role."""
         if taken := _TEMPLATE_RESERVED & template_kwargs.keys():
             name = f"chat_template_kwargs.{min(taken)}"
             raise InvalidParameter(f"{name} is set by the server; use the request's own fields.", name)
-        self._check_length("".join(turn["content"] for turn in conversation), "messages")
+        template = self.template
+        if template.takes_tools:
+            turns = for_template(turns, short_ids="[TOOL_CALLS]" in (template.source or ""))
+        else:
+            turns, tools = as_plain_turns(turns, tools), None
+        size = sum(len(turn["content"]) for turn in turns)
+        if tools or any("tool_calls" in turn for turn in turns):
+            size += len(repr((tools, turns)))
+        self._check_size(size, "messages")
 
         def encode() -> list[int]:
             return encode_conversation(
                 self.tokenizer,
-                self._template,
-                conversation,
+                template,
+                turns,
+                tools=tools,
                 add_generation_prompt=add_generation_prompt,
                 continue_final=continue_final,
                 **template_kwargs,
             )
 
-        if sum(len(turn["content"]) for turn in conversation) < _LONG_TEXT:
-            return encode()
-        return await asyncio.to_thread(encode)
+        return encode() if size < _LONG_TEXT else await asyncio.to_thread(encode)
 
     def _check_length(self, text: str, name: str) -> None:
+        self._check_size(len(text), name)
+
+    def _check_size(self, size: int, name: str) -> None:
         limit = self.client.info.capacity.max_model_len
-        if len(text) > limit * self._longest_piece:
+        if size > limit * self._longest_piece:
             raise CapacityError(
-                f"{name} has {len(text)} characters, which cannot fit the {limit} tokens that prompt and answer may "
+                f"{name} has {size} characters, which cannot fit the {limit} tokens that prompt and answer may "
                 "have together; shorten it.",
                 "prompt" if name.startswith("prompt") else name,
             )

@@ -36,6 +36,7 @@ async def tokenize(request: Request) -> Response:
     else:
         tokens = await serving.encode_chat(
             conversation,
+            tools=body.definitions(),
             add_generation_prompt=body.add_generation_prompt is not False,
             continue_final=bool(body.continue_final_message),
             template_kwargs=body.chat_template_kwargs or {},

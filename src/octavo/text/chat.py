@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import jinja2
+from jinja2 import meta
 
 from octavo.errors import InvalidParameter
 from octavo.text.sandbox import Sandbox
@@ -72,6 +73,13 @@ class ChatTemplate:
             raise InvalidParameter(
                 f"The model's chat template does not take these messages: {reason}", "messages"
             ) from error
+
+    @cached_property
+    def takes_tools(self) -> bool:
+        """The template tells the model of tools."""
+        if not self.source:
+            return False
+        return "tools" in meta.find_undeclared_variables(self._sandbox.parse(self.source))
 
     @cached_property
     def _sandbox(self) -> Sandbox:

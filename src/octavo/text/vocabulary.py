@@ -70,6 +70,15 @@ class Vocabulary:
             return b""
         return self.pieces[token]
 
+    def showing(self, tokens: Iterable[int]) -> Vocabulary:
+        """The same, but that these control tokens are ordinary text."""
+        shown = self.special.intersection(tokens)
+        if not shown:
+            return self
+        other = Vocabulary((), self.special - shown)
+        other.pieces = self.pieces
+        return other
+
     def join(self, tokens: Iterable[int], skip_special: bool = True) -> bytes:
         """The bytes of a run of ids."""
         return b"".join([self.bytes_of(token, skip_special) for token in tokens])
