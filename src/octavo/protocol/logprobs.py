@@ -13,7 +13,7 @@ from typing import Any
 from octavo.backends.base import TokenSample
 from octavo.text.vocabulary import Vocabulary
 
-__all__ = ["TextOffsets", "chat_logprobs", "completion_logprobs"]
+__all__ = ["TextOffsets", "chat_logprobs", "completion_logprobs", "prompt_logprobs"]
 
 _IMPOSSIBLE = -9999.0
 
@@ -57,19 +57,24 @@ def _broken_off(begun: bytes, byte: bytes) -> int:
     return count
 
 
-def chat_logprobs(samples: Sequence[TokenSample], vocabulary: Vocabulary) -> dict[str, Any]:
-    """`{"content": [...]}`: each token with its bytes and its alternatives."""
+def chat_logprobs(
+    samples: Sequence[TokenSample], vocabulary: Vocabulary, *, as_ids: bool = False
+) -> dict[str, Any]:
+    """`{"content": [...]}`: each token with its bytes and its alternatives. `as_ids`: tokens are `token_id:42`."""
     content = []
     for sample in samples:
-        entry = _chat_token(sample.token, sample.logprob, vocabulary)
-        entry["top_logprobs"] = [_chat_token(token, logprob, vocabulary) for token, logprob in sample.top]
+        entry = _chat_token(sample.token, sample.logprob, vocabulary, as_ids)
+        entry["top_logprobs"] = [
+            _chat_token(token, logprob, vocabulary, as_ids) for token, logprob in sample.top
+        ]
         content.append(entry)
     return {"content": content, "refusal": None}
 
 
-def _chat_token(token: int, logprob: float | None, vocabulary: Vocabulary) -> dict[str, Any]:
+def _chat_token(token: int, logprob: float | None, vocabulary: Vocabulary, as_ids: bool) -> dict[str, Any]:
     piece = vocabulary.bytes_of(token, skip_special=False)
-    return {"token": piece.decode(errors="replace"), "logprob": _finite(logprob), "bytes": list(piece)}
+    name = f"token_id:{token}" if as_ids else piece.decode(errors="replace")
+    return {"token": name, "logprob": _finite(logprob), "bytes": list(piece)}
 
 
 def completion_logprobs(
@@ -77,20 +82,28 @@ def completion_logprobs(
     tokens: Sequence[int],
     offsets: Sequence[int],
     vocabulary: Vocabulary,
+    *,
+    as_ids: bool = False,
+    most: int | None = None,
 ) -> dict[str, Any]:
     """The four parallel lists. A sample is None where there is no probability: the first token of an echoed prompt.
 
-    A token's alternatives hold the token itself, also where it is not among the most likely.
+    A token's alternatives hold the token itself, also where it is not among the most likely. `most`: so many of them,
+    where a sample may have more. `as_ids`: tokens are `token_id:42`.
     """
-    names = [_completion_token(token, vocabulary) for token in tokens]
+
+    def name_of(token: int) -> str:
+        return f"token_id:{token}" if as_ids else _completion_token(token, vocabulary)
+
+    names = [name_of(token) for token in tokens]
     tops: list[dict[str, float | None] | None] = []
     for sample, name in zip(samples, names, strict=True):
         if sample is None:
             tops.append(None)
             continue
         top: dict[str, float | None] = {}
-        for token, logprob in sample.top:
-            top.setdefault(_completion_token(token, vocabulary), _finite(logprob))
+        for token, logprob in sample.top[:most]:
+            top.setdefault(name_of(token), _finite(logprob))
         top.setdefault(name, _finite(sample.logprob))
         tops.append(top)
     return {
@@ -99,6 +112,32 @@ def completion_logprobs(
         "top_logprobs": tops,
         "text_offset": list(offsets),
     }
+
+
+def prompt_logprobs(
+    samples: Sequence[TokenSample | None], vocabulary: Vocabulary, most: int
+) -> list[dict[str, Any] | None]:
+    """vLLM's: of each token of a prompt, by id, its log-probability and its `most` likely alternatives'. The rank is
+    None for a token that is not among them."""
+    entries: list[dict[str, Any] | None] = []
+    for sample in samples:
+        if sample is None:
+            entries.append(None)
+            continue
+        entry = {
+            str(token): _prompt_token(token, logprob, rank, vocabulary)
+            for rank, (token, logprob) in enumerate(sample.top[:most], 1)
+        }
+        entry.setdefault(str(sample.token), _prompt_token(sample.token, sample.logprob, None, vocabulary))
+        entries.append(entry)
+    return entries
+
+
+def _prompt_token(
+    token: int, logprob: float | None, rank: int | None, vocabulary: Vocabulary
+) -> dict[str, Any]:
+    text = vocabulary.bytes_of(token, skip_special=False).decode(errors="replace")
+    return {"logprob": _finite(logprob), "rank": rank, "decoded_token": text}
 
 
 def _completion_token(token: int, vocabulary: Vocabulary) -> str:

@@ -14,76 +14,18 @@ from msgspec import UNSET, Meta, UnsetType
 
 from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
+from octavo.protocol.bounds import BOUNDS, TOKEN_IDS, within
 from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
 from octavo.protocol.structured import Constrained
 from octavo.protocol.tools import ToolChoice, ToolDefinition, Tools, tools_of
-from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
+from octavo.protocol.unserved import INERT, INSTEAD, REFUSED
+from octavo.sampling.params import MAX_STOPS, SamplingParams
 from octavo.scheduling.inputs import Service
 
 __all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "StreamOptions"]
 
 MAX_PROMPTS = 1024
 """Prompts in one request."""
-MAX_PRIORITY = 1_000_000
-
-_NO: tuple[Any, ...] = (None, False)
-_EMPTY: tuple[Any, ...] = (None, [], {}, "")
-
-# What would change the answer if it were served, with the values that ask for nothing. One list for both routes: a
-# field is refused where the request does not have it. Some names are of llama.cpp, SGLang and Ollama.
-_REFUSED: dict[str, tuple[Any, ...]] = {
-    "add_generation_prompt": (None, True),
-    "add_special_tokens": _NO,
-    "allowed_token_ids": _EMPTY,
-    "audio": _EMPTY,
-    "bad_words": _EMPTY,
-    "best_of": (None, 1),
-    "chat_template": _EMPTY,
-    "chat_template_kwargs": _EMPTY,
-    "continue_final_message": _NO,
-    "documents": _EMPTY,
-    "dry_multiplier": (None, 0, 0.0),
-    "echo": _NO,
-    "format": _EMPTY,
-    "function_call": (None, "none", "auto"),
-    "functions": _EMPTY,
-    "logits_processors": _EMPTY,
-    "max_completion_tokens": (None,),
-    "messages": _EMPTY,
-    "mirostat": (None, 0),
-    "modalities": (None, ["text"]),
-    "n_predict": (None,),
-    "prediction": _EMPTY,
-    "prompt": _EMPTY,
-    "prompt_embeds": _EMPTY,
-    "prompt_logprobs": (None,),
-    "reasoning_effort": (None, "none"),
-    "repeat_penalty": (None, 1, 1.0),
-    "return_token_ids": _NO,
-    "return_tokens_as_token_ids": _NO,
-    "service_tier": (None, "auto", "default"),
-    "stop_regex": _EMPTY,
-    "store": _NO,
-    "structural_tag": _EMPTY,
-    "suffix": _EMPTY,
-    "tool_choice": (None, "none", "auto"),
-    "tools": _EMPTY,
-    "top_logprobs": (None, 0),
-    "truncate_prompt_tokens": (None,),
-    "typical_p": (None, 1, 1.0),
-    "verbosity": (None, "medium"),
-    "web_search_options": (None,),
-    "xtc_probability": (None, 0, 0.0),
-}
-_INSTEAD = {
-    "max_completion_tokens": "max_tokens",
-    "n_predict": "max_tokens",
-    "repeat_penalty": "repetition_penalty",
-    "top_logprobs": "logprobs",
-}
-
-# Known, and nothing follows from them here: who asks, and hints for caches and tools that are not there.
-_INERT = frozenset({"metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier"})
 
 _PROMPT_SCHEMA = {
     "oneOf": [
@@ -99,11 +41,23 @@ _PROMPT_SCHEMA = {
 }
 
 
+_STOP = Meta(extra_json_schema={"minLength": 1})
+_STOPS = Meta(extra_json_schema={"maxItems": MAX_STOPS})
+_BIASES = Meta(
+    extra_json_schema={
+        "propertyNames": {"pattern": "^[0-9]{1,10}$"},
+        "additionalProperties": {"type": "number", **BOUNDS["logit_bias"].schema()},
+    }
+)
+
+
 class StreamOptions(msgspec.Struct, kw_only=True):
     include_usage: bool | None = None
     """A last chunk with the usage of the whole request and no choices."""
     continuous_usage_stats: bool | None = None
     """vLLM's usage in every chunk; only false is served."""
+    include_obfuscation: bool | None = None
+    """OpenAI's padding of events against listeners; none is added."""
 
 
 class _Request(Constrained, kw_only=True):
@@ -111,30 +65,40 @@ class _Request(Constrained, kw_only=True):
 
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    seed: int | None = None
+    n: Annotated[int, within("n")] | None = None
+    temperature: Annotated[float, within("temperature")] | None = None
+    top_p: Annotated[float, within("top_p")] | None = None
+    top_k: Annotated[int, within("top_k")] | None = None
+    min_p: Annotated[float, within("min_p")] | None = None
+    repetition_penalty: Annotated[float, within("repetition_penalty")] | None = None
+    presence_penalty: Annotated[float, within("presence_penalty")] | None = None
+    frequency_penalty: Annotated[float, within("frequency_penalty")] | None = None
+    logit_bias: Annotated[dict[str, float], _BIASES] | None = None
+    seed: Annotated[int, within("seed")] | None = None
     use_beam_search: bool | None = None
-    beam_width: int | None = None
+    beam_width: Annotated[int, within("beam_width")] | None = None
     """Beams of a beam search; without it, best_of or n of them."""
-    length_penalty: float | None = None
+    length_penalty: Annotated[float, within("length_penalty")] | None = None
     early_stopping: bool | Literal["never"] | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: Annotated[str, _STOP] | Annotated[list[Annotated[str, _STOP]], _STOPS] | None = None
+    stop_token_ids: Annotated[list[int], TOKEN_IDS, _STOPS] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
-    min_tokens: int | None = None
+    min_tokens: Annotated[int, within("min_tokens")] | None = None
     skip_special_tokens: bool | None = None
+    prompt_logprobs: Annotated[int, within("prompt_logprobs")] | None = None
+    """vLLM's: of each prompt token its log-probability and so many alternatives. Not streamed."""
+    return_token_ids: bool | None = None
+    """vLLM's: the token ids of prompt and answer. Not streamed."""
+    return_tokens_as_token_ids: bool | None = None
+    """vLLM's: log-probabilities name a token `token_id:42`, which tells those with equal texts apart."""
+    truncate_prompt_tokens: Annotated[int, within("truncate_prompt_tokens")] | None = None
+    """vLLM's: keep the last so many tokens of a prompt, and BOS where the model wants it."""
+    add_special_tokens: bool | None = None
+    """false: no BOS before a completion's prompt. true: a BOS before a chat's, where its template has none."""
     cache_salt: str | None = None
     """Requests with different salts share nothing in the prefix cache."""
-    priority: int | None = None
+    priority: Annotated[int, within("priority")] | None = None
     """A lower number runs earlier; 0 is usual."""
     user: str | None = None
     """Who asks, of those that share an API key: each gets an equal part of the key's share."""
@@ -148,18 +112,18 @@ class _Request(Constrained, kw_only=True):
     @classmethod
     def refused(cls) -> dict[str, tuple[Any, ...]]:
         """The fields that this request does not have and may not ask for, with the values that ask for nothing."""
-        return {name: _REFUSED[name] for name in _REFUSED.keys() - set(cls.__struct_encode_fields__)}
+        return {name: REFUSED[name] for name in REFUSED.keys() - set(cls.__struct_encode_fields__)}
 
     @classmethod
     def check_fields(cls, raw: dict[str, Any]) -> list[str]:
         """Raise InvalidParameter for what is asked for and not there; the names that nobody knows."""
         own, unknown = set(cls.__struct_encode_fields__), []
-        for name in sorted(raw.keys() - own - _INERT):
-            nothing = _REFUSED.get(name)
+        for name in sorted(raw.keys() - own - INERT):
+            nothing = REFUSED.get(name)
             if nothing is None:
                 unknown.append(name)
             elif not any(_same(raw[name], value) for value in nothing):
-                hint = f"use {_INSTEAD[name]}" if name in _INSTEAD else "leave it out"
+                hint = f"use {INSTEAD[name]}" if name in INSTEAD else "leave it out"
                 raise InvalidParameter(f"{name} is not supported on this route; {hint}.", name)
         return unknown
 
@@ -173,6 +137,19 @@ class _Request(Constrained, kw_only=True):
             if self.stream_options.continuous_usage_stats:
                 name = "stream_options.continuous_usage_stats"
                 raise InvalidParameter(f"{name} is not supported by this server; leave it out.", name)
+        for name in (
+            "temperature",
+            "priority",
+            "truncate_prompt_tokens",
+        ):  # what is said of the others is theirs
+            if (value := getattr(self, name)) is not None:
+                BOUNDS[name].check(name, value)
+        for name, wanted in (
+            ("prompt_logprobs", self.prompt_logprobs is not None),
+            ("return_token_ids", bool(self.return_token_ids)),
+        ):
+            if wanted and self.stream:
+                raise InvalidParameter(f"{name} is not supported with stream; leave one of them out.", name)
         stop = self.stop
         own |= self._beams(own)
         given: dict[str, Any] = {
@@ -207,10 +184,6 @@ class _Request(Constrained, kw_only=True):
 
     def service(self, prediction: Sequence[int] = ()) -> Service:
         """How soon, and for which user of the key. Raises InvalidParameter."""
-        if not -MAX_PRIORITY <= (self.priority or 0) <= MAX_PRIORITY:
-            raise InvalidParameter(
-                f"priority is {self.priority}; it must lie in {-MAX_PRIORITY} … {MAX_PRIORITY}.", "priority"
-            )
         if self.profile is not None and self.profile not in get_args(ProfileName):
             raise InvalidParameter(
                 f"profile is {self.profile[:40]!r}; it is one of {', '.join(get_args(ProfileName))}.",
@@ -252,13 +225,11 @@ class CompletionRequest(_Request, kw_only=True):
     """POST /v1/completions."""
 
     prompt: Annotated[str | list[Any], Meta(extra_json_schema=_PROMPT_SCHEMA)]
-    max_tokens: int | UnsetType | None = UNSET
+    max_tokens: Annotated[int, within("max_tokens")] | UnsetType | None = UNSET
     """16 when it is not there; null means the rest of the context."""
-    logprobs: int | None = None
+    logprobs: Annotated[int, within("logprobs")] | None = None
     echo: bool | None = None
-    best_of: int | None = None
-    add_special_tokens: bool | None = None
-    """false: no BOS before the prompt."""
+    best_of: Annotated[int, within("best_of")] | None = None
     suffix: str | None = None
     """What comes after the text to be made, for models that can fill in; "" is none."""
 
@@ -293,15 +264,18 @@ class CompletionRequest(_Request, kw_only=True):
 
     def sampling(self) -> SamplingParams:
         """The parameters. Raises InvalidParameter for the first that is out of range."""
-        if self.suffix and self.echo:
-            raise InvalidParameter(
-                "echo with suffix is not supported: the prompt is not one text then; leave one out.", "echo"
-            )
+        for name, given in (("echo", self.echo), ("truncate_prompt_tokens", self.truncate_prompt_tokens)):
+            if self.suffix and given:
+                raise InvalidParameter(
+                    f"{name} with suffix is not supported: the prompt is not one text then; leave one out.",
+                    name,
+                )
+        wanted = (self.prompt_logprobs, self.logprobs if self.echo else None)
         return self._sampling(
             best_of=self.best_of,
             max_tokens=16 if self.max_tokens is UNSET else self.max_tokens,
             logprobs=self.logprobs,
-            prompt_logprobs=self.logprobs if self.echo else None,
+            prompt_logprobs=max((k for k in wanted if k is not None), default=None),
         )
 
 
@@ -315,12 +289,12 @@ class Prediction(msgspec.Struct, kw_only=True):
 class ChatRequest(_Request, kw_only=True):
     """POST /v1/chat/completions."""
 
-    messages: list[Message]
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    messages: Annotated[list[Message], Meta(extra_json_schema={"minItems": 1})]
+    max_tokens: Annotated[int, within("max_tokens")] | None = None
+    max_completion_tokens: Annotated[int, within("max_completion_tokens")] | None = None
     """The newer name of `max_tokens`. Neither: the rest of the context."""
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, within("top_logprobs")] | None = None
     add_generation_prompt: bool | None = None
     """false: do not open the assistant's turn."""
     continue_final_message: bool | None = None
@@ -360,15 +334,15 @@ class ChatRequest(_Request, kw_only=True):
                     "top_logprobs is given, but logprobs is not true; set it or leave top_logprobs out.",
                     "top_logprobs",
                 )
-            if not 0 <= self.top_logprobs <= MAX_LOGPROBS:
-                raise InvalidParameter(
-                    f"top_logprobs is {self.top_logprobs}; it must lie in 0 … {MAX_LOGPROBS}.", "top_logprobs"
-                )
-        logprobs = (self.top_logprobs or 0) if self.logprobs else None
+            BOUNDS["top_logprobs"].check("top_logprobs", self.top_logprobs)
+        scores = {
+            "logprobs": (self.top_logprobs or 0) if self.logprobs else None,
+            "prompt_logprobs": self.prompt_logprobs,
+        }
         if self.max_completion_tokens is None:
-            return self._sampling(max_tokens=self.max_tokens, logprobs=logprobs)
+            return self._sampling(max_tokens=self.max_tokens, **scores)
         try:
-            return self._sampling(max_tokens=self.max_completion_tokens, logprobs=logprobs)
+            return self._sampling(max_tokens=self.max_completion_tokens, **scores)
         except InvalidParameter as error:  # in the words of the request
             message, param = (
                 text and text.replace("max_tokens", "max_completion_tokens")

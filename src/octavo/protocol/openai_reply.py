@@ -43,6 +43,8 @@ class _Reply:
     chunk_kind: ClassVar[str]
     empty: ClassVar[bytes]
     """A chunk's middle that says nothing."""
+    prompt_once: ClassVar[bool]
+    """What is told of the prompt stands beside the choices, not in each."""
 
     def __init__(
         self,
@@ -52,10 +54,13 @@ class _Reply:
         *,
         reply_id: str | None = None,
         include_usage: bool = False,
+        token_ids: bool = False,
     ) -> None:
-        """`include_usage`: chunks say `"usage": null`, and a last one has the numbers."""
+        """`include_usage`: chunks say `"usage": null`, and a last one has the numbers. `token_ids`: a whole answer has
+        those of prompt and answer."""
         self.reply_id = reply_id or f"{self.prefix}-{uuid.uuid4().hex}"
         self._include_usage = include_usage
+        self._token_ids = token_ids
         self._fields = {
             "id": self.reply_id,
             "created": created_s,
@@ -95,11 +100,23 @@ class _Reply:
                     "logprobs": choice.logprobs,
                     "finish_reason": choice.finish_reason,
                     "stop_reason": choice.stop_reason,
+                    **({"token_ids": choice.tokens} if self._token_ids else {}),
+                    **({} if self.prompt_once else self._of_prompt(choice)),
                 }
                 for choice in choices
             ],
+            **(self._of_prompt(choices[0]) if self.prompt_once else {}),
             "usage": usage_json(usage),
         })  # fmt: skip
+
+    def _of_prompt(self, choice: Choice) -> dict[str, Any]:
+        """vLLM's further fields."""
+        fields: dict[str, Any] = {}
+        if choice.prompt_logprobs is not None:
+            fields["prompt_logprobs"] = choice.prompt_logprobs
+        if self._token_ids:
+            fields["prompt_token_ids"] = list(choice.prompt_tokens)
+        return fields
 
     def _said(self, choice: Choice) -> dict[str, Any]:
         raise NotImplementedError
@@ -111,6 +128,7 @@ class CompletionReply(_Reply):
     prefix = "cmpl"
     kind = chunk_kind = "text_completion"
     empty = b',"text":"","logprobs":null'
+    prompt_once = False
     logprobs: Literal["chat", "completion"] = "completion"
 
     def begin(self, index: int) -> bytes:
@@ -133,6 +151,7 @@ class ChatReply(_Reply):
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
     empty = b',"delta":{},"logprobs":null'
+    prompt_once = True
     logprobs: Literal["chat", "completion"] = "chat"
 
     def begin(self, index: int) -> bytes:

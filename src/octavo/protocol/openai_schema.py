@@ -57,6 +57,15 @@ class CompletionLogprobs(_Shape):
     text_offset: list[Count]
 
 
+class PromptLogprob(_Shape):
+    """vLLM's."""
+
+    logprob: float
+    rank: int | None
+    """None where it is not among those asked for."""
+    decoded_token: str
+
+
 class CompletionChoice(_Shape):
     index: Count
     text: str
@@ -64,6 +73,9 @@ class CompletionChoice(_Shape):
     finish_reason: FinishReason | None
     stop_reason: int | str | UnsetType | None = UNSET
     """The stop string or token id that ended it, as vLLM has it."""
+    token_ids: list[Count] | UnsetType = UNSET
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | UnsetType = UNSET
+    prompt_token_ids: list[Count] | UnsetType = UNSET
 
 
 class Completion(_Shape):
@@ -123,6 +135,7 @@ class ChatChoice(_Shape):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
     stop_reason: int | str | None
+    token_ids: list[Count] | UnsetType = UNSET
 
 
 class ChatCompletion(_Shape):
@@ -135,6 +148,8 @@ class ChatCompletion(_Shape):
     system_fingerprint: str
     choices: list[ChatChoice]
     usage: UsageReport
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | UnsetType = UNSET
+    prompt_token_ids: list[Count] | UnsetType = UNSET
 
 
 class ChatDelta(_Shape):

@@ -52,7 +52,10 @@ class Choice(msgspec.Struct):
     finish_reason: Literal["stop", "length", "tool_calls"] | None = None
     stop_reason: int | str | None = None
     logprobs: dict[str, Any] | None = None
-    """In the form of `Reply.logprobs`; of a whole answer only."""
+    """In the form of `Reply.logprobs`; of a whole answer only, as the next two."""
+    prompt_tokens: Sequence[int] = ()
+    prompt_logprobs: list[dict[str, Any] | None] | None = None
+    """Where they are wanted."""
 
     def add(self, piece: Piece) -> None:
         """It has one piece more."""

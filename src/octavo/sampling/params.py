@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from octavo.errors import InvalidParameter
 from octavo.sampling.beam import EarlyStopping
 from octavo.sampling.grammar import Grammar
+from octavo.sampling.ranges import MAX_BEAMS, MAX_LOGPROBS, MAX_N, RANGES, Range
 
-__all__ = ["EMBEDDING", "SamplingParams"]
+__all__ = ["EMBEDDING", "MAX_BEAMS", "MAX_LOGPROBS", "MAX_N", "MAX_STOPS", "MAX_STOP_BYTES", "SamplingParams"]
 
-MAX_N = 128
-MAX_LOGPROBS = 100
-MAX_BEAMS = 32
 MAX_STOPS = 64
 MAX_STOP_BYTES = 1024
+_BIAS = Range(-100.0, 100.0)
+_TOKEN = Range(0, 2**31 - 1, whole=True)
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,9 +80,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return self.beam_width or self.best_of or self.n
 
     def __post_init__(self) -> None:
-        _whole("n", self.n, 1, MAX_N)
-        if self.best_of is not None:
-            _whole("best_of", self.best_of, 1, MAX_N)
+        for name, allowed in RANGES.items():
+            if (value := getattr(self, name)) is not None:
+                allowed.check(name, value)
         if self.beam_width:
             self._check_beams()
         if self.grammar is not None:
@@ -94,22 +92,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise InvalidParameter(
                 f"{name} is {self.attempts}, less than n, which is {self.n}; raise it.", name
             )
-        _real("temperature", self.temperature, 0.0, 100.0)
-        _whole("top_k", self.top_k, -1, 2**31 - 1)
-        _real("top_p", self.top_p, 0.0, 1.0, open_low=True)
-        _real("min_p", self.min_p, 0.0, 1.0)
-        _real("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
-        _real("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _real("presence_penalty", self.presence_penalty, -2.0, 2.0)
         if self.logit_bias is not None:
             for token, bias in self.logit_bias.items():
                 if not 0 <= token < 2**31:
                     raise InvalidParameter(
                         f"logit_bias has the key {token}; keys are token ids, 0 … {2**31 - 1}.", "logit_bias"
                     )
-                _real(f"logit_bias[{token}]", bias, -100.0, 100.0)
-        if self.seed is not None:
-            _whole("seed", self.seed, -(2**63), 2**63 - 1)
+                _BIAS.check(f"logit_bias[{token}]", bias)
         if len(self.stop) > MAX_STOPS:
             raise InvalidParameter(
                 f"stop has {len(self.stop)} strings; at most {MAX_STOPS} are allowed.", "stop"
@@ -131,19 +120,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 "stop_token_ids",
             )
         for token in self.stop_token_ids:
-            _whole("stop_token_ids", token, 0, 2**31 - 1)
-        _whole("min_tokens", self.min_tokens, 0, 2**31 - 1)
-        if self.max_tokens is not None:
-            _whole("max_tokens", self.max_tokens, 0, 2**31 - 1)
-            if self.min_tokens > self.max_tokens:
-                raise InvalidParameter(
-                    f"min_tokens {self.min_tokens} is larger than max_tokens {self.max_tokens}.",
-                    "min_tokens",
-                )
-        if self.logprobs is not None:
-            _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
-        if self.prompt_logprobs is not None:
-            _whole("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+            _TOKEN.check("stop_token_ids", token)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidParameter(
+                f"min_tokens {self.min_tokens} is larger than max_tokens {self.max_tokens}.", "min_tokens"
+            )
 
     def _check_guided(self) -> None:
         for name, usual in (("ignore_eos", False), ("min_tokens", 0), ("beam_width", 0)):
@@ -156,8 +137,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 )
 
     def _check_beams(self) -> None:
-        _whole("beam_width", self.beam_width, 1, MAX_BEAMS)
-        _real("length_penalty", self.length_penalty, -10.0, 10.0)
         if self.early_stopping not in (True, False, "never"):
             raise InvalidParameter(
                 f'early_stopping is {self.early_stopping!r}; it is true, false or "never".', "early_stopping"
@@ -178,21 +157,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             value = getattr(self, name)
             if value not in values:
                 raise InvalidParameter(f"{name} is {value}; {ranked}.", name)
-
-
-def _whole(name: str, value: object, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidParameter(f"{name} must be a whole number, not {value!r}.", name)
-    if not low <= value <= high:
-        raise InvalidParameter(f"{name} is {value}; it must lie in {low} … {high}.", name)
-
-
-def _real(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-        raise InvalidParameter(f"{name} must be a finite number, not {value!r}.", name)
-    if not low <= value <= high or (open_low and value == low):
-        bound = "above" if open_low else "at least"
-        raise InvalidParameter(f"{name} is {value}; it must be {bound} {low} and at most {high}.", name)
 
 
 EMBEDDING = SamplingParams(max_tokens=0, temperature=0.0, seed=0)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from octavo.backends.base import TokenSample
 from octavo.errors import EngineDied, Overloaded, ServerError
-from octavo.protocol.logprobs import TextOffsets, chat_logprobs, completion_logprobs
+from octavo.protocol.logprobs import TextOffsets, chat_logprobs, completion_logprobs, prompt_logprobs
 from octavo.protocol.reply import Choice, Reply, Usage
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.outputs import SequenceOutput
@@ -68,9 +68,11 @@ class _Growing:
             return None
         samples, tokens, places = self._samples, self._tokens, self._places
         self._samples, self._tokens, self._places = [], [], []
+        as_ids, most = answer.tokens_as_ids, answer.params.logprobs
         if answer.reply.logprobs == "chat":
-            return chat_logprobs([sample for sample in samples if sample is not None], vocabulary)
-        return completion_logprobs(samples, tokens, places, vocabulary)
+            known = [sample for sample in samples if sample is not None]
+            return chat_logprobs(known, vocabulary, as_ids=as_ids)
+        return completion_logprobs(samples, tokens, places, vocabulary, as_ids=as_ids, most=most)
 
     @property
     def has_logprobs(self) -> bool:
@@ -99,13 +101,19 @@ class Answer:
         *,
         echo: bool = False,
         split: Callable[[], Splitter] = PlainText,
+        tokens_as_ids: bool = False,
+        prompt_scores: int | None = None,
     ) -> None:
-        """`split`: makes what tells the parts of a choice's text."""
+        """`split`: makes what tells the parts of a choice's text. `tokens_as_ids`: log-probabilities name tokens by id.
+        `prompt_scores`: choices of a whole answer have those of their prompt, with so many alternatives."""
         self.serving = serving
         self.reply = reply
         self.params = params
         self.split = split
         self.vocabulary = serving.vocabulary.showing(params.shown_token_ids)
+        self.tokens_as_ids = tokens_as_ids
+        self._prompt_scores = prompt_scores
+        self._prompt_tokens = prompts
         self.usage = Usage(prompt=sum(map(len, prompts)))
         self._prompts = {f"{reply.reply_id}-{i}": i for i in range(len(prompts))}
         self._growing = [
@@ -154,7 +162,12 @@ class Answer:
             for growing, output in self._in_order(given):
                 growing.push(output, self._scores(growing))
         for growing in self._growing:
-            growing.choice.logprobs = growing.take_logprobs()
+            choice = growing.choice
+            choice.logprobs = growing.take_logprobs()
+            choice.prompt_tokens = self._prompt_tokens[choice.index // self.params.n]
+            if self._prompt_scores is not None:
+                scores, vocabulary = self._scores(growing), self.serving.vocabulary
+                choice.prompt_logprobs = prompt_logprobs(scores, vocabulary, self._prompt_scores)
         return self.reply.whole(self.choices, self.usage)
 
     def failure(self, output: SequenceOutput) -> ServerError | None:

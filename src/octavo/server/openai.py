@@ -85,6 +85,7 @@ async def create_completion(request: Request) -> Response:
             prompts.append(await serving.encode(prompt, name, add_bos=add_bos))
         else:
             prompts.append(prompt)
+        prompts[-1] = serving.shorten(prompts[-1], body.truncate_prompt_tokens)
     if body.suffix and serving.infill is not None and not params.ignore_eos:
         ends = dict.fromkeys((*params.stop_token_ids, *serving.infill.ends))
         params = msgspec.structs.replace(params, stop_token_ids=tuple(ends)[:MAX_STOPS])
@@ -94,12 +95,16 @@ async def create_completion(request: Request) -> Response:
     return await answer_request(
         request,
         serving,
-        CompletionReply(*_head(serving), include_usage=body.include_usage),
+        CompletionReply(
+            *_head(serving), include_usage=body.include_usage, token_ids=bool(body.return_token_ids)
+        ),
         params,
         prompts,
         stream=bool(body.stream),
         service=body.service(),
         cache_salt=body.cache_salt,
+        tokens_as_ids=bool(body.return_tokens_as_token_ids),
+        prompt_scores=body.prompt_logprobs,
         echo=bool(body.echo),
     )
 
@@ -116,18 +121,22 @@ async def create_chat_completion(request: Request) -> Response:
         add_generation_prompt=body.add_generation_prompt is not False,
         continue_final=bool(body.continue_final_message),
         template_kwargs=body.chat_template_kwargs,
+        add_bos=bool(body.add_special_tokens),
+        most_tokens=body.truncate_prompt_tokens,
     )
     predicted = await serving.encode_prediction(body.predicted())
     return await answer_request(
         request,
         serving,
-        ChatReply(*_head(serving), include_usage=body.include_usage),
+        ChatReply(*_head(serving), include_usage=body.include_usage, token_ids=bool(body.return_token_ids)),
         prompt.params,
         [prompt.tokens],
         stream=bool(body.stream),
         service=body.service(predicted),
         cache_salt=body.cache_salt,
         split=prompt.split,
+        tokens_as_ids=bool(body.return_tokens_as_token_ids),
+        prompt_scores=body.prompt_logprobs,
     )
 
 

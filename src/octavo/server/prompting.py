@@ -45,9 +45,12 @@ async def prompt_chat(
     add_generation_prompt: bool = True,
     continue_final: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
+    add_bos: bool = False,
+    most_tokens: int | None = None,
 ) -> ChatPrompt:
     """The prompt of a conversation, with what its answer may be. `constrained_by`: the field that `params.grammar` came
-    from. Raises InvalidParameter and CapacityError."""
+    from. `add_bos`: also where the template writes none; it is never doubled. `most_tokens`: keep the last so many.
+    Raises InvalidParameter and CapacityError."""
     tokens = await serving.encode_chat(
         turns,
         tools=tools.definitions if tools else None,
@@ -55,6 +58,10 @@ async def prompt_chat(
         continue_final=continue_final,
         template_kwargs=template_kwargs or {},
     )
+    bos = serving.tokenizer.bos_id
+    if add_bos and bos is not None and tokens[:1] != [bos]:
+        tokens = [bos, *tokens]
+    tokens = serving.shorten(tokens, most_tokens)
     return await read_answer(serving, tokens, params, tools=tools, constrained_by=constrained_by)
 
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.protocol.body import Body, decode_body
+from octavo.protocol.unknown import unknown_inside
 from octavo.server.limits import read_body
 from octavo.server.serving import Serving
 
@@ -23,7 +24,7 @@ async def read_request(request: Request, kind: type[B]) -> tuple[Serving, B]:
     serving: Serving = request.app.state.serving
     serving.accept()
     body, raw = decode_body(await read_body(request), kind)
-    serving.check_unknown(body.check_fields(raw), request.url.path)
+    serving.check_unknown([*body.check_fields(raw), *unknown_inside(raw, kind)], request.url.path)
     serving.accept(body.model)
     return serving, body
 

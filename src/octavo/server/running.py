@@ -46,16 +46,28 @@ async def answer_request(
     cache_salt: str | None = None,
     echo: bool = False,
     split: Callable[[], Splitter] = PlainText,
+    tokens_as_ids: bool = False,
+    prompt_scores: int | None = None,
 ) -> Response:
     """Generate for `prompts` (token ids, which were checked against the capacity) and tell it as `reply` words it.
 
-    `service` holds what the body says; whose request it is, and the targets in its headers, are filled in here.
+    `split`, `tokens_as_ids` and `prompt_scores` are Answer's. `service` holds what the body says; whose request it is,
+    and the targets in its headers, are filled in here.
     Raises Overloaded, InvalidParameter, CapacityError or ServerError before the first byte.
     """
     service = service_of(request, serving, service)
     if PROFILE not in request.scope:
         serving.accept_more(len(prompts) * params.attempts, slack=service.profile == "batch")
-    answer = Answer(serving, reply, params, prompts, echo=echo, split=split)
+    answer = Answer(
+        serving,
+        reply,
+        params,
+        prompts,
+        echo=echo,
+        split=split,
+        tokens_as_ids=tokens_as_ids,
+        prompt_scores=prompt_scores,
+    )
     outputs = serving.client.generate_all(
         [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)],
         cache_salt=cache_salt_of(request, cache_salt),

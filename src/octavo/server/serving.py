@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ _LONG_TEXT = 16_384
 """Characters from which tokenizing (some milliseconds) would hold up other streams, and gets a thread."""
 _MAX_WARNINGS = 256
 """Unknown fields that are warned of; a client may invent them without end."""
+
+_PLACE = re.compile(r"\[\d+\]")
 
 _TEMPLATE_RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "documents"})
 
@@ -138,6 +141,7 @@ class Serving:
                 raise InvalidParameter(
                     f"{name[:60]} is no field of {path}, and this server is strict; leave it out.", name[:60]
                 )
+            name = _PLACE.sub("[]", name)
             if (path, name) not in self._warned and len(self._warned) < _MAX_WARNINGS:
                 self._warned.add((path, name))
                 _logger.warning("%s: the field %.60r is unknown and has no effect", path, name)
@@ -216,6 +220,15 @@ class Serving:
             )
 
         return encode() if size < _LONG_TEXT else await asyncio.to_thread(encode)
+
+    def shorten(self, tokens: list[int], most: int | None) -> list[int]:
+        """The last `most` tokens of a prompt; a BOS at its front that the model wants counts among them and stays."""
+        if most is None or len(tokens) <= most:
+            return tokens
+        bos = self.tokenizer.bos_id
+        if most > 1 and self.tokenizer.add_bos and tokens[0] == bos:
+            return [tokens[0], *tokens[1 - most :]]
+        return tokens[-most:]
 
     def _check_length(self, text: str, name: str) -> None:
         self._check_size(len(text), name)

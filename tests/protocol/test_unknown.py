@@ -1,0 +1,60 @@
+"""Fields inside objects that nobody knows: found wherever they are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from octavo.protocol.openai import ChatRequest
+from octavo.protocol.unknown import unknown_inside
+
+
+class Left(msgspec.Struct, tag="left"):
+    a: int
+
+
+class Right(msgspec.Struct, tag="right"):
+    b: int
+
+
+class Whole(msgspec.Struct):
+    either: Left | Right | None = None
+    many: Annotated[list[Left | Right], Meta(extra_json_schema={"minItems": 1})] = []
+    free: dict[str, Any] = {}
+    text: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        ({"messages": [{"role": "user", "content": "a"}]}, []),
+        ({"messages": [{"role": "user", "content": "a", "foo": 1}]}, ["messages[0].foo"]),
+        (
+            {"messages": [{"role": "user"}, {"content": [{"type": "text", "x": False}]}]},
+            ["messages[1].content[0].x"],
+        ),
+        ({"messages": [{"role": "assistant", "content": "a", "audio": None, "annotations": []}]}, []),
+        ({"stream_options": {"include_usage": True, "bar": 1}}, ["stream_options.bar"]),
+        ({"prediction": {"type": "content", "content": "a", "y": "z"}}, ["prediction.y"]),
+        ({"chat_template_kwargs": {"anything": {"goes": 1}}, "logit_bias": {"5": 1}}, []),
+        ({"unknown": {"a": 1}}, []),
+    ],
+)
+def test_a_chat_request(raw: dict[str, Any], found: list[str]) -> None:
+    assert unknown_inside(raw, ChatRequest) == found
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        ({"either": {"type": "left", "a": 1}}, []),
+        ({"either": {"type": "left", "a": 1, "b": 2}}, ["either.b"]),
+        ({"many": [{"type": "right", "b": 1}, {"type": "right", "b": 1, "c": 2}]}, ["many[1].c"]),
+        ({"free": {"a": {"b": 1}}, "text": "x", "either": None}, []),
+    ],
+)
+def test_of_a_union_only_the_one_that_is_meant(raw: dict[str, Any], found: list[str]) -> None:
+    assert unknown_inside(raw, Whole) == found
