@@ -3,7 +3,7 @@
 # make lint       the checks without the tests; make format mends what can be mended
 # make sanitize  the kernels' tests on builds that watch memory and races (a quarter of an hour)
 # make build      compile the kernels again after a change (seconds)
-# make clean      remove .venv and everything built
+# make clean      remove .venv, .venv-clients and everything built
 #
 # Paths are relative on purpose: the folder may have spaces in its name, and so may the model.
 
@@ -59,7 +59,7 @@ build: .venv/.tools
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable .
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-clients build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment has the build tools in it, so that a change compiles one file and not everything again.
@@ -87,3 +87,10 @@ clean:
 	@echo "Installing Octavo with the test tools and compiling its kernels …"
 	@$(PIP) install --no-build-isolation --editable '.[dev]'
 	@touch $@ .venv/.installed
+
+# Programs of others for tests/clients, apart from ours: they need a gigabyte.
+.venv-clients/.installed: tests/clients/requirements.txt | .venv/.tools
+	@echo "Installing the clients that the tests use …"
+	@[ -x .venv-clients/bin/python ] || $(BIN)/python -m venv .venv-clients
+	@.venv-clients/bin/python -m pip --disable-pip-version-check --quiet install -r $<
+	@touch $@
