@@ -304,6 +304,8 @@ class ChatRequest(_Request, kw_only=True):
     tool_choice: str | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     """false: one call at most in an answer."""
+    reasoning_effort: str | None = None
+    """none, or how much the model should think, where its template asks for it."""
     prediction: Prediction | None = None
     """A text that the answer will mostly repeat. It changes how fast the answer comes, never the answer."""
 

@@ -13,6 +13,7 @@ from octavo.sampling.params import SamplingParams
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.serving import Serving
 from octavo.text.pieces import Piece, PlainText, Splitter
+from octavo.text.reasoning import ReasoningSplitter
 from octavo.text.stream import TextStream
 
 __all__ = ["Answer"]
@@ -57,6 +58,10 @@ class _Growing:
         for piece in pieces:
             choice.add(piece)
         if output.finish_reason is not None:
+            if choice.reasoning and isinstance(self._splitter, ReasoningSplitter):
+                self._answer.usage.reasoning += self._splitter.tokens_of(
+                    choice.tokens, self._answer.vocabulary
+                )
             choice.finish_reason = _reason(output, choice)
             choice.stop_reason = output.stop_reason
         return pieces

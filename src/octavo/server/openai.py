@@ -23,7 +23,7 @@ from octavo.protocol.openai_schema import (
 )
 from octavo.sampling.params import MAX_STOPS, SamplingParams
 from octavo.server.document import Operation
-from octavo.server.prompting import prompt_chat
+from octavo.server.prompting import prompt_chat, reasoning_kwargs
 from octavo.server.replies import json_response, read_request
 from octavo.server.running import TARGET_HEADERS, answer_request
 from octavo.server.serving import Serving
@@ -120,9 +120,12 @@ async def create_chat_completion(request: Request) -> Response:
         constrained_by=body.constrained_by,
         add_generation_prompt=body.add_generation_prompt is not False,
         continue_final=bool(body.continue_final_message),
-        template_kwargs=body.chat_template_kwargs,
         add_bos=bool(body.add_special_tokens),
         most_tokens=body.truncate_prompt_tokens,
+        template_kwargs={
+            **reasoning_kwargs(serving, body.reasoning_effort, "reasoning_effort"),
+            **(body.chat_template_kwargs or {}),
+        },
     )
     predicted = await serving.encode_prediction(body.predicted())
     return await answer_request(

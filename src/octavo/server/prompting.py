@@ -21,7 +21,7 @@ from octavo.text.forcing import Tool, answer_grammar
 from octavo.text.pieces import PlainText, Splitter
 from octavo.text.reasoning import ReasoningFormat, ReasoningSplitter, reasoning_of
 
-__all__ = ["ChatPrompt", "prompt_chat"]
+__all__ = ["ChatPrompt", "prompt_chat", "read_answer", "reasoning_kwargs"]
 
 _TAIL = 12
 """Tokens at a prompt's end in which a template may open reasoning, or close it."""
@@ -139,6 +139,24 @@ async def _grammar(
     )
     await serving.grammars.check(grammar, "tools" if calls else constrained_by)
     return grammar
+
+
+def reasoning_kwargs(serving: Serving, effort: str | None, field: str) -> dict[str, Any]:
+    """The template's variables for an effort: "none" for no reasoning, another word for some. Raises InvalidParameter
+    where the model's template leaves no choice."""
+    template = serving.template.source or ""
+    if effort is None:
+        return {}
+    if "reasoning_effort" in template:
+        return {"reasoning_effort": effort}
+    if "enable_thinking" in template:
+        return {"enable_thinking": effort != "none"}
+    if (effort == "none") != (reasoning_of(template) is None):
+        what = "always reasons" if effort == "none" else "does not reason"
+        raise InvalidParameter(
+            f"{field} is {effort[:40]!r}, and this model {what}, by its chat template; leave it out.", field
+        )
+    return {}
 
 
 def _arguments(parameters: Mapping[str, Any] | None) -> dict[str, Any]:

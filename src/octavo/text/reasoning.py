@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from octavo.text.pieces import Piece, Splitter
+from octavo.text.vocabulary import Vocabulary
 
 __all__ = ["ReasoningFormat", "ReasoningSplitter", "reasoning_of"]
 
@@ -37,6 +38,16 @@ class ReasoningSplitter:
         self._held = ""
         self._inside: bool | None = True if begun else None
         self._shown = self._after = False
+
+    def tokens_of(self, answer: Iterable[int], vocabulary: Vocabulary) -> int:
+        """How many of an answer's tokens are reasoning, its marks among them; it has some."""
+        closing, text = self._form.closing.encode(), b""
+        tokens = list(answer)
+        for count, token in enumerate(tokens, 1):
+            text = text[-len(closing) :] + vocabulary.bytes_of(token, skip_special=False)
+            if closing in text:
+                return count
+        return len(tokens)
 
     def push(self, text: str) -> Sequence[Piece]:
         if self._inside is False:
