@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from octavo import LLM, SamplingParams
-from octavo.errors import CapacityError, InvalidParameter, ModelError, ServerError, SettingsError
-from octavo.llm import RequestProgress
+from octavo.config import Pooling
+from octavo.errors import CapacityError, ClientError, InvalidParameter, ModelError, ServerError, SettingsError
+from octavo.telemetry.progress import RequestProgress
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
 HELLO = [{"role": "user", "content": "Hello the world"}]
@@ -264,6 +266,36 @@ def test_the_reference_backend_is_there_too(tiny_model_path: Path) -> None:
         llm.close()  # twice is harmless
 
 
+def test_vectors(llm: LLM) -> None:
+    texts = ["Hello", "the world", "Hello world " * 30]
+    for pooling in get_args(Pooling):
+        outputs = llm.embed(texts, pooling=pooling)
+        assert [output.prompt for output in outputs] == texts
+        assert [llm.embed(text, pooling=pooling)[0] for text in texts] == outputs
+        assert all(math.hypot(*output.embedding) == pytest.approx(1, abs=1e-6) for output in outputs)
+        ids = [list(output.prompt_token_ids) for output in outputs]
+        assert [output.embedding for output in llm.embed(ids, pooling=pooling)] == [
+            output.embedding for output in outputs
+        ]
+        raw = llm.embed(texts[2], pooling=pooling, normalize=False)[0].embedding
+        [cut] = llm.embed(texts[2], pooling=pooling, normalize=False, dimensions=6)
+        assert cut.embedding == raw[:6]
+    assert llm.embed(texts) == llm.embed(texts, pooling="last") != llm.embed(texts, pooling="mean")
+    llm._engine.check()
+
+
+def test_vectors_that_cannot_be(llm: LLM) -> None:
+    for given, own, param in (
+        ([3] * 1000, {}, "prompt"),
+        ([], {}, "prompts"),
+        ("a", {"dimensions": 0}, "dimensions"),
+        ("a", {"pooling": "max"}, "pooling"),
+    ):
+        with pytest.raises(ClientError) as caught:
+            llm.embed(given, **own)
+        assert getattr(caught.value, "param", None) == param
+
+
 def test_progress_off_a_terminal_is_silent(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     llm.generate(["a", "b"], GREEDY, progress=True)
     assert capsys.readouterr() == ("", "")
@@ -276,7 +308,7 @@ def test_progress_on_a_terminal(
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with RequestProgress(2) as progress:
-        progress.add(llm.generate("a", GREEDY)[0])
+        progress.add(llm.generate("a", GREEDY)[0].new_tokens)
         progress.add()
     shown = capsys.readouterr()
     assert "2/2" in shown.err

@@ -6,7 +6,15 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["AllocatorName", "EngineConfig", "KvDtype", "PolicyName", "ProfileName"]
+__all__ = [
+    "DEFAULT_POOLING",
+    "AllocatorName",
+    "EngineConfig",
+    "KvDtype",
+    "PolicyName",
+    "Pooling",
+    "ProfileName",
+]
 
 KvDtype = Literal["bf16", "fp32", "int8"]
 """How K and V are stored; int8 has one fp32 scale for each token and head."""
@@ -15,6 +23,9 @@ KvDtype = Literal["bf16", "fp32", "int8"]
 PolicyName = Literal["static", "continuous", "prefill-first", "stall-free"]
 AllocatorName = Literal["paged", "reserved-max", "reserved-pow2", "reserved-oracle"]
 ProfileName = Literal["chat", "autocomplete", "voice", "rag", "batch"]
+Pooling = Literal["last", "mean"]
+"""What stands for a whole text: its last token's final hidden state, or the mean of all."""
+DEFAULT_POOLING: Pooling = "last"
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast, get_args
 
 import msgspec
 
 from octavo.backends.base import TokenSample
-from octavo.config import EngineConfig
+from octavo.config import DEFAULT_POOLING, EngineConfig, Pooling
 from octavo.engine.build import build_engine
 from octavo.engine.journal import with_seed
 from octavo.engine.messages import Add, EngineInfo
 from octavo.errors import InvalidParameter, ServerError, SettingsError
 from octavo.models.cache import Progress
 from octavo.models.store import open_model
-from octavo.sampling.params import SamplingParams
+from octavo.sampling.params import EMBEDDING, SamplingParams
+from octavo.sampling.vectors import check_dimensions
+from octavo.sampling.vectors import finished as vector_of
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
 from octavo.speculation.registry import with_draft_folder
+from octavo.telemetry.progress import RequestProgress
 from octavo.text.chat import ChatTemplate
 from octavo.text.conversation import encode_conversation
 from octavo.text.stream import TextStream
 from octavo.text.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    import rich.progress
-
-__all__ = ["LLM", "CompletionOutput", "Message", "Prompt", "Request", "RequestOutput", "RequestProgress"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "EmbeddingOutput",
+    "Message",
+    "Prompt",
+    "Request",
+    "RequestOutput",
+]
 
 T = TypeVar("T")
 
@@ -55,6 +62,8 @@ class Request:
     """None for token ids and for chats."""
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
+    pooling: Pooling | None = None
+    """Not None: for the prompt's vector."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +91,28 @@ class RequestOutput:
     prompt_logprobs: tuple[TokenSample | None, ...] | None = None
     error: str | None = None
     """Why the engine gave up on it (then a finish reason is "error")."""
+    vector: bytes = b""
+    """Where the prompt's vector was asked for: float32, little-endian."""
 
     @property
     def text(self) -> str:
         """The first answer's text."""
         return self.outputs[0].text
+
+    @property
+    def new_tokens(self) -> int:
+        """Of all answers."""
+        return sum(len(one.token_ids) for one in self.outputs)
+
+
+@dataclass(frozen=True)
+class EmbeddingOutput:
+    """The vector of one prompt."""
+
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    embedding: list[float]
+    """Each number is one that float32 holds."""
 
 
 class LLM:
@@ -118,6 +144,7 @@ class LLM:
             for token in (stored.spec.bos_id, next(iter(stored.spec.eos_ids), None))
         )
         self._template = ChatTemplate(stored.spec.chat_template, bos, eos)
+        self._width = stored.spec.hidden
         self._engine = build_engine(config)
         self._open: dict[str, _Open] = {}
         self._ids = count()
@@ -157,6 +184,31 @@ class LLM:
         many = _many_conversations(messages)
         pairs = _paired(many, params, SamplingParams(max_tokens=None))
         return self._answer([self.prepare_chat(one, own, **template) for one, own in pairs], progress)
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        pooling: Pooling = DEFAULT_POOLING,
+        dimensions: int | None = None,
+        normalize: bool = True,
+        progress: bool = False,
+    ) -> list[EmbeddingOutput]:
+        """The vectors of one or more prompts, in their order: hidden states behind the final norm, the last token's or
+        the mean of all; the first `dimensions` numbers, then brought to length 1 if `normalize`. Raises as `generate`.
+        """
+        check_dimensions(dimensions, self._width)
+        if pooling not in get_args(Pooling):
+            raise InvalidParameter(f"pooling is {pooling!r}; it is last or mean.", "pooling")
+        requests = [
+            replace(self.prepare(prompt, EMBEDDING), pooling=pooling) for prompt in _many_prompts(prompts)
+        ]
+        return [
+            EmbeddingOutput(
+                one.prompt, one.prompt_token_ids, vector_of(one.vector, dimensions, normalize=normalize)
+            )
+            for one in self._answer(requests, progress)
+        ]
 
     def stream_chat(
         self, messages: Sequence[Message], params: SamplingParams | None = None, **template: Any
@@ -238,7 +290,7 @@ class LLM:
                 if output.error is not None:
                     raise ServerError(output.error)
                 outputs[places[id(request)]] = output
-                bar.add(output)
+                bar.add(len(output.prompt_token_ids) if request.pooling else output.new_tokens)
         return [output for output in outputs if output is not None]
 
     def _stream(self, request: Request) -> Generator[str, None, None]:
@@ -256,7 +308,8 @@ class LLM:
 
     def _start(self, request: Request, finished: deque[_Open]) -> _Open:
         opened = _Open(str(next(self._ids)), request, self.tokenizer.vocabulary, finished)
-        self._engine.add(Add(opened.id, request.prompt_token_ids, request.params, time.time()))
+        add = Add(opened.id, request.prompt_token_ids, request.params, time.time(), pooling=request.pooling)
+        self._engine.add(add)
         self._open[opened.id] = opened
         return opened
 
@@ -346,48 +399,8 @@ class _Open:
             next(
                 (last.error or "The engine failed." for last in lasts if last.finish_reason == "error"), None
             ),
+            lasts[0].vector,
         )
-
-
-class RequestProgress:
-    """Requests done and tokens made, as a bar on stderr; nothing where it is not a terminal or not `shown`."""
-
-    def __init__(self, total: int, *, shown: bool = True) -> None:
-        self._total = total
-        self._tokens = 0
-        self._bar: rich.progress.Progress | None = None
-        if shown and sys.stderr.isatty():
-            from rich import progress
-            from rich.console import Console
-
-            self._bar = progress.Progress(
-                progress.MofNCompleteColumn(),
-                progress.BarColumn(),
-                progress.TextColumn("{task.fields[tokens]} tokens, {task.fields[rate]:.0f}/s"),
-                progress.TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
-
-    def __enter__(self) -> Self:
-        self._began = time.monotonic()
-        if self._bar is not None:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=self._total, tokens=0, rate=0.0)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def add(self, output: RequestOutput | None = None) -> None:
-        """One more is done."""
-        if self._bar is None:
-            return
-        self._tokens += sum(len(one.token_ids) for one in output.outputs) if output else 0
-        rate = self._tokens / max(time.monotonic() - self._began, 1e-3)
-        self._bar.update(self._task, advance=1, tokens=self._tokens, rate=rate)
 
 
 @contextmanager

@@ -21,11 +21,11 @@ from octavo.backends.base import (
     Handle,
     Plan,
     PlanRow,
-    Pooling,
     SampleRow,
     SlotOpen,
     TokenSample,
 )
+from octavo.config import Pooling
 
 __all__ = ["Ask", "Told", "run"]
 

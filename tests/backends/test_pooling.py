@@ -17,11 +17,11 @@ from octavo.backends.base import (
     Plan,
     PlanError,
     PlanRow,
-    Pooling,
     SampleRow,
     SlotOpen,
     TokenSample,
 )
+from octavo.config import Pooling
 from octavo.models.gguf import GGUFFile
 from tests.backends.conftest import MakeBackend, make_backend
 from tests.backends.driver import WHOLE, Ask, Told, run

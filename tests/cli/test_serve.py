@@ -229,6 +229,7 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
         "key_profiles": {},
         "max_queued": None,
         "strict": False,
+        "pooling": "last",
         "on_end": None,
         "cache_per_key": True,
         "drain_timeout_s": 30.0,

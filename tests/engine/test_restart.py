@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from octavo.backends.base import Pooling, TokenSample
-from octavo.config import EngineConfig
+from octavo.backends.base import TokenSample
+from octavo.config import EngineConfig, Pooling
 from octavo.engine.client import EngineClient
 from octavo.models.store import open_model
 from octavo.sampling.params import EMBEDDING, SamplingParams

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.backends.base import Pooling
-from octavo.config import AllocatorName, PolicyName
+from octavo.config import AllocatorName, PolicyName, Pooling
 from octavo.engine.replay import replay
 from octavo.scheduling.inputs import Add
 from octavo.scheduling.outputs import SequenceOutput

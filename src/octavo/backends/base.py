@@ -17,10 +17,11 @@ plans that break this contract, and then the process may end: a plan never holds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from octavo.config import Pooling
 from octavo.errors import ServerError
 from octavo.models.spec import ModelSpec
 
@@ -38,7 +39,6 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanRow",
-    "Pooling",
     "SampleRow",
     "Samples",
     "SlotOpen",
@@ -88,10 +88,6 @@ class ChoiceRule(msgspec.Struct, frozen=True, array_like=True):
     banned_early: tuple[int, ...] = ()
     logprobs: int = -1
     """−1: no log-probability; k ≥ 0: the token's own and the k largest (raw logits, before step 1)."""
-
-
-Pooling = Literal["mean", "last"]
-"""What stands for a whole text: the mean of its tokens' final hidden states, or the last token's."""
 
 
 class SlotOpen(msgspec.Struct, frozen=True, array_like=True):

@@ -36,14 +36,13 @@ from octavo.backends.base import (
     Plan,
     PlanError,
     PlanRow,
-    Pooling,
     SampleRow,
     Samples,
     SlotOpen,
     TokenSample,
 )
 from octavo.backends.flight import Flight, Step
-from octavo.config import KvDtype
+from octavo.config import KvDtype, Pooling
 from octavo.errors import ModelError, SettingsError
 from octavo.models.gguf import GGUFFile
 from octavo.models.program import Attention, Embed, Gated, Head, Linear, Norm, Op, RopeOp

@@ -16,7 +16,8 @@ from octavo.cli.pull import MODEL_HELP
 
 if TYPE_CHECKING:
     from octavo.cli.records import AnswerFile, Task
-    from octavo.llm import LLM, Request, RequestProgress
+    from octavo.llm import LLM, Request
+    from octavo.telemetry.progress import RequestProgress
 
 __all__ = ["generate"]
 
@@ -58,7 +59,7 @@ def generate(
     A record that cannot be answered gets an "error", and the exit code is then 2; the next run tries it again.
     """
     from octavo.cli.records import AnswerFile, read_tasks
-    from octavo.llm import RequestProgress
+    from octavo.telemetry.progress import RequestProgress
 
     defaults = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
     with _input(prompts) as file:
@@ -110,7 +111,7 @@ def _answer(llm: LLM, tasks: list[Task], answers: AnswerFile, progress: RequestP
 
     for request, result in llm.run(requests()):
         answers.write(answer_record(running.pop(id(request)), request, result))
-        progress.add(result)
+        progress.add(result.new_tokens)
 
 
 def _prepare(llm: LLM, task: Task) -> Request:

@@ -15,7 +15,7 @@ import typer
 from octavo.cli.config_file import config_defaults
 from octavo.cli.options import engine_options, parse_port
 from octavo.cli.pull import MODEL_HELP, fetch, with_backend, with_draft
-from octavo.config import ProfileName
+from octavo.config import DEFAULT_POOLING, Pooling, ProfileName
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
@@ -87,6 +87,12 @@ def serve(
             "--strict", help="Refuse requests with fields that nobody knows; by default the log names them."
         ),
     ] = False,
+    pooling: Annotated[
+        Pooling,
+        typer.Option(
+            help="Which hidden states stand for a text at /v1/embeddings, where the request does not say."
+        ),
+    ] = DEFAULT_POOLING,
     drain_timeout: Annotated[
         float,
         typer.Option(
@@ -141,6 +147,7 @@ def serve(
         key_profiles=key_profiles,
         max_queued=max_queued,
         strict=strict,
+        pooling=pooling,
         drain_timeout_s=drain_timeout,
         data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
         on_end=_print_report if report else None,

@@ -18,8 +18,7 @@ from typing import Protocol, cast
 import msgspec
 
 from octavo import errors
-from octavo.backends.base import Pooling
-from octavo.config import EngineConfig
+from octavo.config import EngineConfig, Pooling
 from octavo.engine.journal import Record
 from octavo.engine.messages import (
     Abort,

@@ -10,7 +10,7 @@ import secrets
 
 import msgspec
 
-from octavo.backends.base import Pooling
+from octavo.config import Pooling
 from octavo.engine.messages import Add
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import ORDINARY, Service

@@ -16,29 +16,17 @@ from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
 from octavo.protocol.bounds import BOUNDS, TOKEN_IDS, within
 from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
+from octavo.protocol.prompts import PROMPT_SCHEMA, is_several, prompts_of
 from octavo.protocol.structured import Constrained
 from octavo.protocol.tools import ToolChoice, ToolDefinition, Tools, tools_of
 from octavo.protocol.unserved import INERT, INSTEAD, REFUSED
 from octavo.sampling.params import MAX_STOPS, SamplingParams
 from octavo.scheduling.inputs import Service
 
-__all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "StreamOptions"]
+__all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "StreamOptions", "service_of_fields"]
 
 MAX_PROMPTS = 1024
 """Prompts in one request."""
-
-_PROMPT_SCHEMA = {
-    "oneOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
-        {
-            "type": "array",
-            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
-            "minItems": 1,
-        },
-    ]
-}
 
 
 _STOP = Meta(extra_json_schema={"minLength": 1})
@@ -139,7 +127,6 @@ class _Request(Constrained, kw_only=True):
                 raise InvalidParameter(f"{name} is not supported by this server; leave it out.", name)
         for name in (
             "temperature",
-            "priority",
             "truncate_prompt_tokens",
         ):  # what is said of the others is theirs
             if (value := getattr(self, name)) is not None:
@@ -184,17 +171,7 @@ class _Request(Constrained, kw_only=True):
 
     def service(self, prediction: Sequence[int] = ()) -> Service:
         """How soon, and for which user of the key. Raises InvalidParameter."""
-        if self.profile is not None and self.profile not in get_args(ProfileName):
-            raise InvalidParameter(
-                f"profile is {self.profile[:40]!r}; it is one of {', '.join(get_args(ProfileName))}.",
-                "profile",
-            )
-        return Service(
-            priority=self.priority or 0,
-            user=self.user or "",
-            profile=cast(ProfileName | None, self.profile),
-            prediction=tuple(prediction),
-        )
+        return service_of_fields(self.priority, self.user, self.profile, prediction)
 
     def _beams(self, own: dict[str, Any]) -> dict[str, Any]:
         """The parameters of a beam search; none where none is asked for."""
@@ -224,7 +201,7 @@ class _Request(Constrained, kw_only=True):
 class CompletionRequest(_Request, kw_only=True):
     """POST /v1/completions."""
 
-    prompt: Annotated[str | list[Any], Meta(extra_json_schema=_PROMPT_SCHEMA)]
+    prompt: Annotated[str | list[Any], Meta(extra_json_schema=PROMPT_SCHEMA)]
     max_tokens: Annotated[int, within("max_tokens")] | UnsetType | None = UNSET
     """16 when it is not there; null means the rest of the context."""
     logprobs: Annotated[int, within("logprobs")] | None = None
@@ -236,31 +213,11 @@ class CompletionRequest(_Request, kw_only=True):
     @property
     def several(self) -> bool:
         """The prompt is a list of prompts, be it of one."""
-        return isinstance(self.prompt, list) and not _is_ids(self.prompt)
+        return is_several(self.prompt)
 
     def prompts(self) -> list[str] | list[list[int]]:
         """One or more prompts, all texts or all token ids. Raises InvalidParameter."""
-        prompt = self.prompt
-        if isinstance(prompt, str):
-            return [prompt if self.suffix else _text(prompt, "prompt")]
-        if not prompt:
-            raise InvalidParameter("prompt is an empty list; send at least one prompt.", "prompt")
-        if _is_ids(prompt):
-            return [prompt]
-        if len(prompt) > MAX_PROMPTS:
-            raise InvalidParameter(
-                f"prompt is a list of {len(prompt)} prompts; at most {MAX_PROMPTS} are allowed.", "prompt"
-            )
-        texts = isinstance(prompt[0], str)
-        for i, part in enumerate(prompt):
-            if texts != isinstance(part, str) or not (texts or (isinstance(part, list) and _is_ids(part))):
-                raise InvalidParameter(
-                    f"prompt[{i}] is not like the others: send texts, token ids, or lists of token ids, none empty.",
-                    f"prompt[{i}]",
-                )
-            if texts and not self.suffix:
-                _text(part, f"prompt[{i}]")
-        return prompt
+        return prompts_of(self.prompt, "prompt", MAX_PROMPTS, may_be_empty=bool(self.suffix))
 
     def sampling(self) -> SamplingParams:
         """The parameters. Raises InvalidParameter for the first that is out of range."""
@@ -358,14 +315,22 @@ def _same(value: Any, nothing: Any) -> bool:
     return value == nothing and isinstance(value, bool) == isinstance(nothing, bool)
 
 
-def _is_ids(prompt: list[Any]) -> bool:
-    return bool(prompt) and all(type(token) is int for token in prompt)
-
-
-def _text(prompt: str, name: str) -> str:
-    if not prompt:
-        raise InvalidParameter(f"{name} is empty; send at least one character.", name)
-    return prompt
+def service_of_fields(
+    priority: int | None, user: str | None, profile: str | None, prediction: Sequence[int] = ()
+) -> Service:
+    """How soon, and for which user of the key, from the fields that all requests have. Raises InvalidParameter."""
+    if priority is not None:
+        BOUNDS["priority"].check("priority", priority)
+    if profile is not None and profile not in get_args(ProfileName):
+        raise InvalidParameter(
+            f"profile is {profile[:40]!r}; it is one of {', '.join(get_args(ProfileName))}.", "profile"
+        )
+    return Service(
+        priority=priority or 0,
+        user=user or "",
+        profile=cast(ProfileName | None, profile),
+        prediction=tuple(prediction),
+    )
 
 
 def _logit_bias(bias: dict[str, float] | None) -> dict[int, float] | None:

@@ -42,7 +42,7 @@ class Capacity(msgspec.Struct, frozen=True):
             raise CapacityError(
                 f"{subject} has {len(prompt)} tokens, and the limit for prompt and answer together is "
                 f"{self.max_model_len} (the KV memory holds {self.kv_tokens}); shorten the prompt.",
-                "prompt",
+                name.partition("[")[0],
             )
         if params.min_tokens > room:
             raise CapacityError(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from octavo.backends.base import Pooling
-from octavo.config import ProfileName
+from octavo.config import Pooling, ProfileName
 from octavo.sampling.params import SamplingParams
 
 __all__ = ["ORDINARY", "Abort", "Add", "DiskNews", "Draft", "Inputs", "Service"]

@@ -16,7 +16,7 @@ from octavo.text.pieces import Piece, PlainText, Splitter
 from octavo.text.reasoning import ReasoningSplitter
 from octavo.text.stream import TextStream
 
-__all__ = ["Answer"]
+__all__ = ["Answer", "failure_of"]
 
 _NOTHING = Piece("")
 
@@ -176,16 +176,8 @@ class Answer:
         return self.reply.whole(self.choices, self.usage)
 
     def failure(self, output: SequenceOutput) -> ServerError | None:
-        """The error that `output` stands for: "error", and "abort", which is no finish reason of OpenAI's (clients
-        that check would trip over it, the others take the piece for the whole)."""
-        if output.finish_reason == "abort":
-            return Overloaded(
-                "The server is shutting down and could not finish this answer; ask another one.", 5
-            )
-        if output.finish_reason != "error":
-            return None
-        message = output.error or "The engine could not finish this request."
-        return EngineDied(message) if self.serving.client.dead else ServerError(message)
+        """The error that `output` stands for."""
+        return failure_of(output, self.serving)
 
     def _scores(self, growing: _Growing) -> Sequence[TokenSample | None]:
         return self._prompt_samples.get(growing.choice.index // self.params.n, ())
@@ -215,3 +207,14 @@ def _reason(output: SequenceOutput, choice: Choice) -> Literal["stop", "length",
     if output.finish_reason == "length":
         return "length"
     return "tool_calls" if choice.calls else "stop"
+
+
+def failure_of(output: SequenceOutput, serving: Serving) -> ServerError | None:
+    """The error that `output` stands for: "error", and "abort", which is no finish reason of OpenAI's (clients
+    that check would trip over it, the others take the piece for the whole)."""
+    if output.finish_reason == "abort":
+        return Overloaded("The server is shutting down and could not finish this answer; ask another one.", 5)
+    if output.finish_reason != "error":
+        return None
+    message = output.error or "The engine could not finish this request."
+    return EngineDied(message) if serving.client.dead else ServerError(message)

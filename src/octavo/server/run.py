@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.config import EngineConfig, ProfileName
+from octavo.config import DEFAULT_POOLING, EngineConfig, Pooling, ProfileName
 from octavo.engine.client import EngineClient
 from octavo.errors import SettingsError
 
@@ -48,6 +48,7 @@ def run(
     key_profiles: Mapping[int, ProfileName] | None = None,
     max_queued: int | None = None,
     strict: bool = False,
+    pooling: Pooling = DEFAULT_POOLING,
     drain_timeout_s: float = 30.0,
     data_dir: str | None = None,
     on_ready: Callable[[str, EngineInfo], None] | None = None,
@@ -57,9 +58,9 @@ def run(
     """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
     `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
     name none themselves. `max_queued`: sequences that may wait. `strict`: requests with fields that nobody knows are
-    refused. `data_dir`: where stored things are; None is the user's data folder. `on_ready` is told once: the address,
-    and what the engine can do; `on_end`, what its memory was good for. `engine_command` starts another engine than ours
-    (tests, benchmarks).
+    refused. `pooling`: of vectors whose request does not say. `data_dir`: where stored things are; None is the user's
+    data folder. `on_ready` is told once: the address, and what the engine can do; `on_end`, what its memory was good
+    for. `engine_command` starts another engine than ours (tests, benchmarks).
 
     Raises SettingsError (a key, the port), what kept the engine from starting, and EngineDied when it could not be
     brought back: whoever watches this process can then start it again.
@@ -74,6 +75,7 @@ def run(
                 serving = _serving(config, client, model_name, key_profiles or {})
                 serving.max_queued = max_queued
                 serving.strict = strict
+                serving.pooling = pooling
             except BaseException:
                 asyncio.run(client.close())
                 raise

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from octavo.config import ProfileName
+from octavo.config import DEFAULT_POOLING, Pooling, ProfileName
 from octavo.engine.client import EngineClient
 from octavo.errors import CapacityError, EngineDied, InvalidParameter, Overloaded
 from octavo.models.spec import ModelSpec
@@ -61,6 +61,10 @@ class Serving:
         self.draining = False
         self.max_queued: int | None = None
         """Sequences that may wait for a slot; None: any number."""
+        self.embedding_width = spec.hidden
+        """Numbers in a text's vector."""
+        self.pooling: Pooling = DEFAULT_POOLING
+        """Of vectors, where a request does not say."""
         self.strict = False
         """Refuse fields that nobody knows."""
         self.profiles = dict(profiles or {})

@@ -13,14 +13,14 @@ from octavo.engine.stream import Stream
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.answer import Answer
 
-__all__ = ["AnswerStream", "whole_response"]
+__all__ = ["AnswerStream", "while_connected", "whole_response"]
 
 # A proxy that gathers events would undo streaming.
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 @asynccontextmanager
-async def _while_connected(outputs: Stream, receive: Receive) -> AsyncIterator[Stream]:
+async def while_connected(outputs: Stream, receive: Receive) -> AsyncIterator[Stream]:
     """`outputs`, which end early when the client disconnects. At the end, what still runs is aborted."""
 
     async def watch() -> None:
@@ -39,7 +39,7 @@ async def _while_connected(outputs: Stream, receive: Receive) -> AsyncIterator[S
 async def whole_response(outputs: Stream, answer: Answer, receive: Receive) -> Response:
     """Wait for all of it. Raises ServerError when the engine gives the request up."""
     taken: list[SequenceOutput] = []
-    async with _while_connected(outputs, receive):
+    async with while_connected(outputs, receive):
         async for output in outputs:
             if error := answer.failure(output):
                 raise error
@@ -61,7 +61,7 @@ class AnswerStream(Response):
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with _while_connected(self._outputs, receive) as outputs:
+        async with while_connected(self._outputs, receive) as outputs:
             await self._send(outputs, send)
 
     async def _send(self, outputs: Stream, send: Send) -> None:
