@@ -9,6 +9,10 @@ from octavo.errors import CapacityError, ClientError, EngineDied, InvalidParamet
 __all__ = ["RequestRefused", "error_body", "error_headers", "error_object", "error_status"]
 
 
+_PROMPTS = ("prompt", "input")
+"""Fields that are too long when they have too many tokens."""
+
+
 class RequestRefused(ClientError):
     """A request that HTTP itself knows a status for: no such route or model, no key, too large, too late."""
 
@@ -41,7 +45,7 @@ def error_object(error: Exception) -> dict[str, dict[str, object]]:
             if error.status in (401, 403):
                 kind = "authentication_error"
         case CapacityError():
-            param, code = error.param, "context_length_exceeded" if error.param == "prompt" else None
+            param, code = error.param, "context_length_exceeded" if error.param in _PROMPTS else None
         case InvalidParameter():
             param = error.param
         case ClientError():

@@ -243,7 +243,7 @@ class Serving:
             raise CapacityError(
                 f"{name} has {size} characters, which cannot fit the {limit} tokens that prompt and answer may "
                 "have together; shorten it.",
-                "prompt" if name.startswith("prompt") else name,
+                name.partition("[")[0],
             )
 
     def _name(self, token: int | Sequence[int] | None) -> str | None:
