@@ -118,7 +118,8 @@ class ScriptedBackend:
     def sample(self, handle: object, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
         assert isinstance(handle, Plan)
         samples = []
-        for wanted in handle.samples:
+        assert masks is None or len(masks) == len(handle.samples)
+        for wanted, mask in zip(handle.samples, masks or [None] * len(handle.samples), strict=True):
             row = handle.rows[wanted.row]
             assert 0 <= wanted.offset < row.count
             position = row.start + wanted.offset
@@ -132,6 +133,8 @@ class ScriptedBackend:
                 samples.append(TokenSample(0, vector=vector))
                 continue
             token = wanted.target if wanted.target >= 0 else self.script(history, rule)
+            if mask is not None:
+                token = first_allowed(token, mask)
             wants = wanted.target >= 0 or rule.logprobs >= 0
             top: tuple[tuple[int, float], ...] = ()
             if wanted.target < 0 and rule.logprobs > 0:
@@ -239,6 +242,14 @@ def hidden_of(history: tuple[int, ...]) -> float:
 
 def vector_of(value: float) -> bytes:
     return struct.pack("<f", value)
+
+
+def first_allowed(token: int, mask: NDArray[np.int32]) -> int:
+    """`token`, or the next one that the mask allows, in a circle; −1 if it allows none."""
+    assert mask.shape == (-(-(END + 1) // 32),) and mask.dtype == np.int32
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: END + 1]
+    allowed = np.flatnonzero(np.roll(bits, -token))
+    return (token + int(allowed[0])) % (END + 1) if len(allowed) else -1
 
 
 def logprob_of(history: tuple[int, ...], token: int) -> float:

@@ -14,10 +14,17 @@ from octavo.backends.base import TokenSample
 from octavo.config import EngineConfig, Pooling
 from octavo.engine.client import EngineClient
 from octavo.models.store import open_model
+from octavo.sampling.grammar import Grammar
 from octavo.sampling.params import EMBEDDING, SamplingParams
 
 Answer = list[tuple[int, tuple[TokenSample, ...], tuple[TokenSample | None, ...], str | None]]
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "minLength": 20, "maxLength": 30}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
 REQUESTS = {
     "greedy": SamplingParams(temperature=0.0, max_tokens=40, logprobs=2, ignore_eos=True),
     "seeded": SamplingParams(seed=7, n=2, top_p=0.9, max_tokens=40, logprobs=1, ignore_eos=True),
@@ -25,6 +32,7 @@ REQUESTS = {
         seed=8, n=2, presence_penalty=0.5, repetition_penalty=1.2, max_tokens=40, ignore_eos=True
     ),
     "prompt": SamplingParams(seed=9, prompt_logprobs=1, max_tokens=40, ignore_eos=True),
+    "json": SamplingParams(seed=11, n=2, max_tokens=60, logprobs=1, grammar=Grammar.json(SCHEMA)),
     "stop": SamplingParams(seed=10, n=3, stop=("e", "the"), max_tokens=40),
 }
 

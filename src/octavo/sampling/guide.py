@@ -28,6 +28,8 @@ __all__ = ["Compiler", "Guide", "MaskFiller"]
 
 _MAX_LEXER_STATES = 50_000
 """Of one answer, 1 to 2 kB each."""
+_MAX_FORCED = 1 << 15
+"""Tokens at the beginning of an answer that the grammar leaves no choice about."""
 _MAX_REASON = 400
 """Characters of an error of llguidance's; it lists all control tokens where one is not known."""
 
@@ -91,10 +93,16 @@ class Compiler:
             )
         limits = llguidance.LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
         matcher = llguidance.LLMatcher(self._tokens(), _source(grammar), log_level=0, limits=limits)
+        endless = not matcher.is_error() and len(matcher.compute_ff_tokens()) > _MAX_FORCED
         if not matcher.is_error():
-            matcher.compute_bitmask()  # finds what never ends, such as a schema that requires itself
+            matcher.compute_bitmask()  # the first one takes the longest, and copies know it
         if matcher.is_error():
             raise InvalidParameter(_short(matcher.get_error()), "grammar")
+        if endless:
+            raise InvalidParameter(
+                f"It begins with more than {_MAX_FORCED} tokens that are all given; does a schema require itself?",
+                "grammar",
+            )
         return Guide(matcher)
 
     def _tokens(self) -> LLTokenizer:
