@@ -28,6 +28,9 @@ __all__ = ["Compiler", "Guide", "MaskFiller"]
 
 _MAX_LEXER_STATES = 50_000
 """Of one answer, 1 to 2 kB each."""
+_MAX_ITEMS_IN_ROW = 4000
+"""Ways in which a grammar may go on at one place: n properties that may be left out make 4 n, and a thousand of them a
+mask of some 70 ms."""
 _MAX_FORCED = 1 << 15
 """Tokens at the beginning of an answer that the grammar leaves no choice about."""
 _MAX_REASON = 400
@@ -91,7 +94,9 @@ class Compiler:
             raise InvalidParameter(
                 "This model has no end token, so an answer could not end where its grammar does.", "grammar"
             )
-        limits = llguidance.LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
+        limits = llguidance.LLParserLimits(
+            max_lexer_states=_MAX_LEXER_STATES, max_items_in_row=_MAX_ITEMS_IN_ROW, verbose_errors=False
+        )
         matcher = llguidance.LLMatcher(self._tokens(), _source(grammar), log_level=0, limits=limits)
         endless = not matcher.is_error() and len(matcher.compute_ff_tokens()) > _MAX_FORCED
         if not matcher.is_error():
