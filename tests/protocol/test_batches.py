@@ -9,8 +9,8 @@ import pytest
 
 from octavo.errors import InvalidParameter
 from octavo.protocol import batch_lines
-from octavo.protocol.batch_lines import InputCheck, answered, read_line, unanswered, with_seed
-from octavo.protocol.batches import CreateBatchRequest, ExpiresAfter
+from octavo.protocol.batch_lines import InputCheck, add_usage, answered, read_line, unanswered, with_seed
+from octavo.protocol.batches import BatchUsage, CreateBatchRequest, ExpiresAfter
 
 PATH = "/v1/completions"
 
@@ -96,8 +96,33 @@ def test_an_answer_stays_as_it_was() -> None:
     response = {"status_code": 200, "request_id": "r1", "body": {"text": "a\nb", "n": 1.0}}
     assert told == {"custom_id": 'q"', "response": response, "error": None}
     assert read_line(line()).custom_id == "a"
+    odd = {"text": "".join(map(chr, range(0x3000)))}
+    whole = answered("q", 200, json.dumps(odd, ensure_ascii=False).encode(), None).decode()
+    assert len(whole.splitlines()) == 1 and json.loads(whole)["response"]["body"] == odd
     spread = json.loads(answered("q", 400, b'{\n "a": 1\n}', None))
     assert spread["response"]["body"] == {"a": 1} and spread["response"]["request_id"].startswith("req_")
+
+
+def test_tokens_are_counted_in_either_api_s_words() -> None:
+    total = BatchUsage()
+    details = {"cached_tokens": 1}
+    bodies: list[dict[str, Any]] = [
+        {"usage": {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": details}},
+        {
+            "usage": {
+                "input_tokens": 10,
+                "output_tokens": 20,
+                "output_tokens_details": {"reasoning_tokens": 5},
+            }
+        },
+        {"usage": {"prompt_tokens": 7, "total_tokens": 7}},
+        {"usage": None},
+        {},
+    ]
+    for body in bodies:
+        add_usage(total, answered("q", 200, json.dumps(body).encode(), None))
+    assert (total.input_tokens, total.output_tokens, total.total_tokens) == (20, 24, 44)
+    assert (total.input_tokens_details.cached_tokens, total.output_tokens_details.reasoning_tokens) == (1, 5)
 
 
 def test_a_request_that_was_not_made() -> None:

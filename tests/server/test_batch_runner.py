@@ -23,6 +23,7 @@ from octavo.server.serving import Serving
 from octavo.storage.database import Database
 from octavo.storage.folder import DataFolder
 from octavo.storage.records import BatchRecord
+from octavo.telemetry.metrics import Metrics
 
 PATH = "/v1/completions"
 
@@ -39,7 +40,8 @@ class World:
         self.database = Database(DataFolder(folder))
         self.asked: list[str] = []
         client = SimpleNamespace(info=SimpleNamespace(capacity=SimpleNamespace(max_running=2)), dead=False)
-        self.serving = cast(Serving, SimpleNamespace(client=client, model_name="m"))
+        self.metrics = Metrics("m")
+        self.serving = cast(Serving, SimpleNamespace(client=client, model_name="m", metrics=self.metrics))
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.asked.append(scope.get(TENANT, ""))
@@ -107,6 +109,7 @@ async def test_a_batch_is_noted_run_and_struck_out(world: World) -> None:
     assert await runner.add(world.batch("batch_2", owner="me"))
     await world.until("batch_2", "completed")
     await runner.stop()
+    assert b'octavo_batch_lines_total{model_name="m",result="completed"} 4.0' in world.metrics.text()
 
 
 async def test_another_server_s_batches_are_left_alone(world: World) -> None:

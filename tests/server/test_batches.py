@@ -95,6 +95,10 @@ def test_a_batch_from_upload_to_removal(server: Server, client: openai.OpenAI) -
         told = output[asked["custom_id"]]
         assert told["error"] is None and told["response"]["status_code"] == 200
         assert comparable(told["response"]["body"]) == comparable(server.complete(**asked["body"]))
+    used = [one["response"]["body"]["usage"] for one in output.values()]
+    assert batch.usage.input_tokens == sum(one["prompt_tokens"] for one in used) > 0
+    assert batch.usage.output_tokens == sum(one["completion_tokens"] for one in used) > 0
+    assert batch.usage.total_tokens == batch.usage.input_tokens + batch.usage.output_tokens
     for asked in lines[8:]:
         direct = server.post(PATH, **asked["body"])
         response = wrong[asked["custom_id"]]["response"]

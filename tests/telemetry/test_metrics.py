@@ -85,6 +85,8 @@ def test_vllms_names_and_ours() -> None:
         "octavo_cache_disk_hit_tokens_total",
         "octavo_engine_restarts_total",
         "octavo_requests_refused_total/queue_full",
+        "octavo_batch_lines_total/completed",
+        "octavo_batch_lines_total/failed",
         "octavo_kv_waste_tokens/internal",
         "octavo_kv_waste_tokens/external",
         "octavo_kv_waste_tokens/duplicate",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from octavo.errors import InvalidParameter
-from octavo.protocol.batches import BatchError
+from octavo.protocol.batches import BatchError, BatchUsage
 from octavo.protocol.body import decode_body
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "MAX_LINE_BYTES",
     "InputCheck",
     "RequestLine",
+    "add_usage",
     "answered",
     "read_line",
     "unanswered",
@@ -26,6 +27,8 @@ __all__ = [
 MAX_LINES = 50_000
 MAX_LINE_BYTES = 32 << 20
 """As of a body that comes by HTTP."""
+_ENDS_OF_LINES = "\x85\u2028\u2029"
+"""Beside the control characters, which JSON escapes anyway."""
 _MAX_ERRORS = 100
 """That are told; a file of another kind would have one in every line."""
 _MAX_ID = 512
@@ -52,6 +55,39 @@ class _WholeLine(msgspec.Struct, kw_only=True):
 
 _lines = msgspec.json.Decoder(RequestLine)
 _body = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class _Usage(msgspec.Struct):
+    """In the words of either API: chat's and completions', or that of responses."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    input_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
+
+
+class _UsedBody(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+class _UsedResponse(msgspec.Struct):
+    body: _UsedBody
+
+
+class _UsedLine(msgspec.Struct):
+    response: _UsedResponse
+
+
+_used = msgspec.json.Decoder(_UsedLine)
 
 
 class _Refused(NamedTuple):
@@ -155,14 +191,32 @@ def with_seed(body: bytes, seed: int, number: int) -> bytes:
 
 
 def answered(custom_id: str, status: int, body: bytes, request_id: str | None) -> bytes:
-    """The result of a request that was answered with `body`, which is JSON and stays as it is."""
+    """The result of a request that was answered with `body`, which is JSON and stays as it is, but for characters at
+    which readers of lines may split it (Python's do): those are escaped, which JSON takes for the same."""
     if b"\n" in body or b"\r" in body:
         body = msgspec.json.format(body, indent=-1)
+    for character in _ENDS_OF_LINES:
+        body = body.replace(character.encode(), f"\\u{ord(character):04x}".encode())
     start = msgspec.json.encode({"id": _new_id(), "custom_id": custom_id})[:-1]
     response = msgspec.json.encode(
         {"status_code": status, "request_id": request_id or f"req_{uuid.uuid4().hex}"}
     )[:-1]
     return b"".join((start, b',"response":', response, b',"body":', body, b'},"error":null}\n'))
+
+
+def add_usage(total: BatchUsage, result: bytes) -> None:
+    """Add the tokens of a result that `answered` made of a good answer; none where it does not tell them."""
+    usage = _used.decode(result).response.body.usage
+    if usage is None:
+        return
+    taken, made = usage.prompt_tokens or usage.input_tokens, usage.completion_tokens or usage.output_tokens
+    total.input_tokens += taken
+    total.output_tokens += made
+    total.total_tokens += taken + made
+    if read := usage.prompt_tokens_details or usage.input_tokens_details:
+        total.input_tokens_details.cached_tokens += read.cached_tokens
+    if written := usage.completion_tokens_details or usage.output_tokens_details:
+        total.output_tokens_details.reasoning_tokens += written.reasoning_tokens
 
 
 def unanswered(custom_id: str, code: str, message: str) -> bytes:

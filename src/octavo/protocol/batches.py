@@ -12,7 +12,7 @@ from octavo.errors import InvalidParameter
 from octavo.protocol.files import LIVES_S, expiry
 from octavo.storage.records import BatchRecord, BatchStatus
 
-__all__ = ["WINDOW_S", "BatchList", "BatchObject", "CreateBatchRequest", "batch_object"]
+__all__ = ["WINDOW_S", "BatchList", "BatchObject", "BatchUsage", "CreateBatchRequest", "batch_object"]
 
 WINDOW_S = 24 * 3600
 """What a batch may take."""
@@ -83,6 +83,24 @@ class RequestCounts(msgspec.Struct, kw_only=True):
     failed: int
 
 
+class InputDetails(msgspec.Struct, kw_only=True):
+    cached_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct, kw_only=True):
+    reasoning_tokens: int = 0
+
+
+class BatchUsage(msgspec.Struct, kw_only=True):
+    """The tokens of all answers."""
+
+    input_tokens: int = 0
+    input_tokens_details: InputDetails = msgspec.field(default_factory=InputDetails)
+    output_tokens: int = 0
+    output_tokens_details: OutputDetails = msgspec.field(default_factory=OutputDetails)
+    total_tokens: int = 0
+
+
 class BatchObject(msgspec.Struct, kw_only=True):
     """A batch and how far it is. Times are Unix times in seconds."""
 
@@ -106,6 +124,8 @@ class BatchObject(msgspec.Struct, kw_only=True):
     cancelling_at: int | None
     cancelled_at: int | None
     request_counts: RequestCounts
+    usage: BatchUsage | None
+    """Once the batch has ended."""
     metadata: dict[str, str] | None
 
 
@@ -124,7 +144,7 @@ def batch_object(record: BatchRecord) -> dict[str, Any]:
     same = {
         name: getattr(record, name)
         for name in BatchObject.__struct_fields__
-        if name not in ("object", "errors", "request_counts", "metadata")
+        if name not in ("object", "errors", "request_counts", "usage", "metadata")
     }
     errors = None if record.errors is None else {"object": "list", "data": msgspec.json.decode(record.errors)}
     given: dict[str, Any] = {
@@ -132,6 +152,7 @@ def batch_object(record: BatchRecord) -> dict[str, Any]:
         "object": "batch",
         "errors": errors,
         "request_counts": {"total": record.total, "completed": record.completed, "failed": record.failed},
+        "usage": None if record.usage is None else msgspec.json.decode(record.usage),
         "metadata": None if record.metadata is None else msgspec.json.decode(record.metadata),
     }
     return {name: given[name] for name in BatchObject.__struct_fields__}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, suppress
@@ -22,12 +22,13 @@ from octavo.protocol.batch_lines import (
     MAX_LINE_BYTES,
     InputCheck,
     RequestLine,
+    add_usage,
     answered,
     read_line,
     unanswered,
     with_seed,
 )
-from octavo.protocol.batches import BatchError
+from octavo.protocol.batches import BatchError, BatchUsage
 from octavo.protocol.files import BATCH_OUTPUT
 from octavo.server.batch_results import BatchResults
 from octavo.server.in_process import Reply
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from octavo.storage.stored import Stored
 
 __all__ = ["BatchRun", "EngineGone"]
-
-_logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
 """How often the counts are stored, and how late a cancellation at another server is seen."""
@@ -71,7 +70,8 @@ class EngineGone(Exception):
 
 class BatchRun:
     """One open batch. `ask` answers a line's body (see in_process), `slots` bounds the lines of all batches in flight,
-    `dead` says that the engine is gone for good."""
+    `dead` says that the engine is gone for good. `seeded`: the lines may name a seed. `told` is called for each result
+    that is on the disk: has it failed?"""
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class BatchRun:
         dead: Callable[[], bool],
         *,
         seeded: bool,
+        told: Callable[[bool], None] = lambda failed: None,
     ) -> None:
         self.batch = batch
         self.cancelled = asyncio.Event()
@@ -91,6 +92,7 @@ class BatchRun:
         self._slots = slots
         self._dead = dead
         self._seeded = seeded
+        self._told = told
         self._input = database.folder.file(batch.input_file_id)
 
     async def run(self) -> None:
@@ -187,7 +189,9 @@ class BatchRun:
                 break
             await asyncio.sleep(float(reply.headers.get("retry-after", "1")))
         result = answered(line.custom_id, reply.status, reply.body, reply.headers.get("x-request-id"))
-        await results.add(line.custom_id, result, failed=not 200 <= reply.status < 300)
+        failed = not 200 <= reply.status < 300
+        await results.add(line.custom_id, result, failed=failed)
+        self._told(failed)
 
     async def _left(self, done: set[str]) -> AsyncGenerator[tuple[int, RequestLine]]:
         """The lines that have no result."""
@@ -229,9 +233,11 @@ class BatchRun:
             )
         }
         filled = {column: record for column, record in files.items() if record.nbytes}
+        usage = await asyncio.to_thread(_used, results.output.path)
         values = {
             "status": end,
             f"{end}_at": now,
+            "usage": msgspec.json.encode(usage).decode(),
             "completed": results.output.count,
             "failed": results.errors.count,
             **{column: record.id for column, record in filled.items()},
@@ -277,6 +283,13 @@ def _checked(path: Path, endpoint: str) -> InputCheck:
         if check.over:
             break
     return check
+
+
+def _used(path: Path) -> BatchUsage:
+    usage = BatchUsage()
+    for _, text in lines_of(path, sys.maxsize - 1):
+        add_usage(usage, text)
+    return usage
 
 
 def _some(lines: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:

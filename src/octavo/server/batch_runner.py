@@ -119,6 +119,7 @@ class BatchRunner:
             self._slots,
             lambda: self._serving.client.dead,
             seeded=batch.endpoint in self._seeded,
+            told=lambda failed: self._serving.metrics.on_batch_line(failed=failed),
         )
         self._runs[batch.id] = run
         self._spawn(self._drive(run))
@@ -137,7 +138,11 @@ class BatchRunner:
                     break
                 except ServerError as error:
                     _logger.error("batch %s stands still for %g s: %s", batch_id, RETRY_S, error)
-                    await asyncio.sleep(RETRY_S)
+                    if run.cancelled.is_set():  # it cannot end without the disk either
+                        await asyncio.sleep(RETRY_S)
+                    else:
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(run.cancelled.wait(), RETRY_S)
             await asyncio.to_thread(self._database.folder.note_ended, batch_id)
         except EngineGone:
             _logger.error("batch %s goes on when the server is started again: its engine is gone", batch_id)

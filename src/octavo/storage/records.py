@@ -57,6 +57,8 @@ class BatchRecord(msgspec.Struct, kw_only=True, frozen=True):
     """JSON: why it failed."""
     output_file_id: str | None = None
     error_file_id: str | None = None
+    usage: str | None = None
+    """JSON: the tokens of all answers, once it has ended."""
     total: int = 0
     completed: int = 0
     failed: int = 0

@@ -53,6 +53,7 @@ BATCHES = sa.Table(
     sa.Column("total", sa.Integer, nullable=False, default=0),
     sa.Column("completed", sa.Integer, nullable=False, default=0),
     sa.Column("failed", sa.Integer, nullable=False, default=0),
+    sa.Column("usage", sa.Text, doc="JSON: the tokens of all answers."),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("expires_at", sa.BigInteger, nullable=False),
     *(

@@ -26,6 +26,7 @@ _E2E_S = (
 _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 _REFUSALS = ("queue_full",)
+_RESULTS = {False: "completed", True: "failed"}
 _REASONS = ("stop", "length", "abort", "error")
 
 
@@ -157,6 +158,13 @@ class Metrics:
             registry=registry,
         )
         self._refused = {reason: refused.labels(model_name, reason) for reason in _REFUSALS}
+        lines = Counter(
+            "octavo_batch_lines",
+            "Lines of batches with a result on the disk: completed, or failed.",
+            ["model_name", "result"],
+            registry=self.registry,
+        )
+        self._batch_lines = {failed: lines.labels(model_name, result) for failed, result in _RESULTS.items()}
         self._restarts = counter("octavo_engine_restarts", "Engine processes started after the first.")
         waste = Gauge(
             "octavo_kv_waste_tokens",
@@ -239,6 +247,10 @@ class Metrics:
     def on_refused(self, reason: str) -> None:
         """A request was turned away: `queue_full`."""
         self._refused[reason].inc()
+
+    def on_batch_line(self, *, failed: bool) -> None:
+        """A line of a batch has its result."""
+        self._batch_lines[failed].inc()
 
     def on_restart(self) -> None:
         """A new engine process: nothing runs in it, and its totals begin at 0."""
