@@ -121,8 +121,18 @@ def test_chats_and_results_that_expire(server: Server, client: openai.OpenAI) ->
     assert file.expires_at == file.created_at + 7200 and batch.error_file_id is None
 
 
+def test_embeddings(server: Server, client: openai.OpenAI) -> None:
+    path = "/v1/embeddings"
+    lines = [line(str(i), path, model="tiny", input=f"text {i}") for i in range(3)]
+    batch = ended(server, client, create(client, upload(client, lines), path))
+    output = results(client, batch.output_file_id)
+    for one in lines:
+        assert output[one["custom_id"]]["response"]["body"] == server.post(path, **one["body"]).json()
+    assert batch.usage.input_tokens > 0 == batch.usage.output_tokens
+
+
 def test_a_file_that_is_wrong_fails_line_by_line(server: Server, client: openai.OpenAI) -> None:
-    lines = [line("a", prompt="x"), line("a", prompt="x"), line("c", "/v1/embeddings", input="x")]
+    lines = [line("a", prompt="x"), line("a", prompt="x"), line("c", "/v1/responses", input="x")]
     batch = ended(server, client, create(client, upload(client, lines)))
     assert batch.status == "failed" and batch.failed_at and batch.output_file_id is None
     told = [(error.code, error.line, error.param) for error in batch.errors.data]
@@ -213,7 +223,7 @@ def test_no_line_is_lost_or_doubled_when_the_server_ends(
     settings = {**tiny_engine, "max_running": 4}
     data = str(tmp_path / "data")
     first = Server(settings, data_dir=data)
-    lines = [line(str(i), prompt=f"Once {i}", max_tokens=20, temperature=1.0) for i in range(60)]
+    lines = [line(str(i), prompt=f"Once {i}", max_tokens=20, temperature=1.0) for i in range(40)]
     for number, one in enumerate(lines[::2]):
         one["body"]["seed"] = number
     with first.openai() as client:
@@ -229,7 +239,7 @@ def test_no_line_is_lost_or_doubled_when_the_server_ends(
     second = Server(settings, data_dir=data)
     with second.openai() as client:
         batch = ended(second, client, batch)
-        assert batch.request_counts.to_dict() == {"total": 60, "completed": 60, "failed": 0}
+        assert batch.request_counts.to_dict() == {"total": 40, "completed": 40, "failed": 0}
         output = results(client, batch.output_file_id)
         assert output.keys() == {one["custom_id"] for one in lines}
         with sqlite3.connect(second.data / "octavo.db") as database:
@@ -264,7 +274,7 @@ def test_batches_are_their_key_s_whatever_its_number(tiny_engine: dict[str, Any]
     engine = {**tiny_engine, "max_running": 1}
     first = Server(engine, data_dir=data, api_keys=["one", "two"])
     with first.openai(api_key="two") as client, first.openai(api_key="one") as other:
-        file_id = upload(client, [line(str(i), **LONG) for i in range(6)])
+        file_id = upload(client, [line(str(i), **LONG | {"max_tokens": 60}) for i in range(6)])
         with pytest.raises(openai.NotFoundError):
             create(other, file_id)
         batch = create(client, file_id)
@@ -291,7 +301,10 @@ def test_time_that_is_over_ends_a_batch(tiny_engine: dict[str, Any], tmp_path: P
     data = str(tmp_path / "data")
     first = Server({**tiny_engine, "max_running": 1}, data_dir=data)
     with first.openai() as client:
-        lines = [line("first", prompt="a", max_tokens=1), *(line(str(i), **LONG) for i in range(6))]
+        lines = [
+            line("first", prompt="a", max_tokens=1),
+            *(line(str(i), **LONG | {"max_tokens": 60}) for i in range(6)),
+        ]
         batch = create(client, upload(client, lines))
         first.until(lambda: _stored(first) >= len(lines))
     assert first.stop() == 0

@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
 
 from octavo.errors import ServerError
 from octavo.storage.database import SCHEMA_VERSION, Database
 from octavo.storage.folder import DataFolder, data_root
 from octavo.storage.records import FileRecord, Page
+from octavo.storage.tables import METADATA
 
 NOW = 1_000_000
 
@@ -183,6 +186,12 @@ async def test_a_closed_database_says_so(database: Database) -> None:
     database.close()
     with pytest.raises(ServerError, match="shutting down"):
         await _add(database, record("file-1"))
+
+
+def test_the_tables_can_be_made_in_postgresql() -> None:
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    statements = [str(CreateTable(table).compile(dialect=dialect)) for table in METADATA.sorted_tables]
+    assert sum("number BIGSERIAL NOT NULL" in text for text in statements) >= 2
 
 
 def test_one_process_runs_the_batches(folder: DataFolder) -> None:
