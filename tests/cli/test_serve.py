@@ -125,6 +125,15 @@ def test_the_environment_holds_several_keys(
     assert rest["api_keys"] == ("k1", "k2")
 
 
+def test_a_model_may_have_several_names(
+    runs: list[tuple[EngineConfig, dict[str, Any]]], tiny_model_path: Path
+) -> None:
+    names = ("--served-model-name", "a", "--served-model-name", "b", "--served-model-name", "a")
+    assert main.run(["serve", str(tiny_model_path), *names]) == 0
+    [(_, rest)] = runs
+    assert (rest["model_name"], rest["aliases"]) == ("a", ["b"])
+
+
 def _refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main.run(["serve", *arguments]) == 2
     shown = capfd.readouterr()

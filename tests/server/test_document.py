@@ -9,6 +9,7 @@ import msgspec
 import openapi_spec_validator
 import pytest
 
+from octavo.protocol.anthropic_schema import AnthropicErrorReply, MessageAnswer, TokenCount
 from octavo.protocol.openai_schema import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -82,6 +83,9 @@ def test_its_examples_work(server: Server, document: dict[str, Any]) -> None:
         ("POST", "/v1/completions", TEXT | {"stop_token_ids": list(range(64)), "min_tokens": 1}, Completion),
         ("POST", "/v1/chat/completions", CHAT, ChatCompletion),
         ("POST", "/v1/chat/completions", CHAT | {"logprobs": True, "top_logprobs": 2}, ChatCompletion),
+        ("POST", "/v1/messages", CHAT, MessageAnswer),
+        ("POST", "/v1/messages/count_tokens", {"messages": CHAT["messages"]}, TokenCount),
+        ("POST", "/v1/messages", {}, AnthropicErrorReply),
         ("POST", "/v1/completions", {}, ErrorReply),
         ("GET", "/v1/models/other", None, ErrorReply),
     ],

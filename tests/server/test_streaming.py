@@ -106,6 +106,40 @@ def chat_join(data: bytes, case: Case) -> Said:
     return openai_join(events, case, lambda choice: choice["delta"].get("content", ""))
 
 
+def message_body(case: Case) -> dict[str, Any]:
+    messages = [{"role": "user", "content": PROMPT}]
+    return {
+        "messages": messages,
+        "max_tokens": case.max_tokens,
+        "stop_sequences": list(case.stop),
+        "seed": 11,
+    }
+
+
+def message_take(answer: Any) -> Said:
+    assert answer.pop("id")
+    for name in ("input_tokens", "cache_read_input_tokens"):  # the second finds the first's blocks
+        del answer["usage"][name]
+    return Said(["".join(block["text"] for block in answer.pop("content"))], answer)
+
+
+def message_join(data: bytes, case: Case) -> Said:
+    text = data.decode()
+    assert text.endswith("\n\n")
+    pairs = [event.split("\n") for event in text.removesuffix("\n\n").split("\n\n")]
+    events = [msgspec.json.decode(data.removeprefix("data: ")) for _, data in pairs]
+    kinds = [event["type"] for event in events]
+    assert [name for name, _ in pairs] == [f"event: {kind}" for kind in kinds]
+    texts = [event["delta"]["text"] for event in events if event["type"] == "content_block_delta"]
+    assert all(texts)
+    block = ["content_block_start", *["content_block_delta"] * len(texts), "content_block_stop"]
+    assert kinds == ["message_start", *(block if texts else []), "message_delta", "message_stop"]
+    end = events[-2]
+    message = {**events[0]["message"], **end["delta"], "content": [{"text": "".join(texts)}]}
+    message["usage"] |= end["usage"]
+    return message_take(message)
+
+
 def openai_join(events: list[Any], case: Case, text: Callable[[Any], str]) -> Said:
     """Case 17: the index and finish_reason of every chunk, one finishing chunk of each choice, then usage."""
     assert len({msgspec.json.encode({**e, "choices": 0, "usage": 0}) for e in events}) == 1
@@ -144,6 +178,7 @@ ENDPOINTS = {
         "/v1/completions", completion_body, completion_join, completion_take, choices=True
     ),
     "chat": Endpoint("/v1/chat/completions", chat_body, chat_join, chat_take, choices=True),
+    "messages": Endpoint("/v1/messages", message_body, message_join, message_take),
 }
 
 

@@ -69,8 +69,12 @@ def serve(
         ),
     ] = None,
     served_model_name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help='What clients put into "model"; the default is MODEL as given.'),
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help='What clients put into "model"; the default is MODEL as given. May be given several times: several '
+            "names for the one model.",
+        ),
     ] = None,
     max_queued: Annotated[
         int | None,
@@ -134,12 +138,13 @@ def serve(
             settings[name] = str(Path(settings[name]).absolute())
     if data_dir == "":
         raise typer.BadParameter("it is empty; name a folder.", param_hint="--data-dir")
-    name = served_model_name or model
+    name, *aliases = dict.fromkeys(served_model_name or [model])
     settings, _draft = with_draft(settings)
     stored = fetch(model)  # both kept until the end: an engine that is restarted needs the folders again
     run(
         EngineConfig(model_dir=str(stored.dir), **settings),
         model_name=name,
+        aliases=aliases,
         host=host,
         port=port,
         api_keys=tuple(api_key or ()),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from octavo.errors import InvalidParameter
 
-__all__ = ["MAX_DEPTH", "Body", "decode_body"]
+__all__ = ["MAX_DEPTH", "Body", "decode_body", "renamed"]
 
 MAX_DEPTH = 64
 """How deep lists and objects may be nested."""
@@ -80,6 +81,19 @@ def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
         return msgspec.convert(raw, kind), raw
     except msgspec.ValidationError as error:
         raise _explained(str(error), raw) from None
+
+
+@contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors raised inside tell fields as the request has them. `names`: ours, or a part of ours, to its own."""
+    try:
+        yield
+    except InvalidParameter as error:
+        for ours, own in names.items():
+            words = re.compile(("" if ours.startswith(".") else r"\b") + re.escape(ours) + r"\b")
+            if error.param and words.search(error.param):
+                raise InvalidParameter(words.sub(own, str(error)), words.sub(own, error.param)) from None
+        raise
 
 
 def _unreadable(body: bytes, reason: str) -> InvalidParameter:

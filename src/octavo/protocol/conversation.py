@@ -8,7 +8,7 @@ import msgspec
 
 from octavo.errors import InvalidParameter
 
-__all__ = ["ContentPart", "Message", "conversation_of", "joined"]
+__all__ = ["CalledFunction", "ContentPart", "Message", "ToolCall", "conversation_of", "joined"]
 
 
 class ContentPart(msgspec.Struct, kw_only=True):

@@ -131,7 +131,7 @@ class CompletionReply(_Reply):
     prompt_once = False
     logprobs: Literal["chat", "completion"] = "completion"
 
-    def begin(self, index: int) -> bytes:
+    def begin(self, index: int, usage: Usage) -> bytes:
         return b""
 
     def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
@@ -154,7 +154,7 @@ class ChatReply(_Reply):
     prompt_once = True
     logprobs: Literal["chat", "completion"] = "chat"
 
-    def begin(self, index: int) -> bytes:
+    def begin(self, index: int, usage: Usage) -> bytes:
         """The role."""
         delta = b',"delta":{"role":"assistant","content":""},"logprobs":null'
         return self._chunk_head + b"%d" % index + delta + self._open

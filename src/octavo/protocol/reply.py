@@ -5,7 +5,7 @@ Each API has its `Reply` (openai_reply and others); `server/answer.py` turns the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -56,9 +56,14 @@ class Choice(msgspec.Struct):
     prompt_tokens: Sequence[int] = ()
     prompt_logprobs: list[dict[str, Any] | None] | None = None
     """Where they are wanted."""
+    _begun: list[tuple[str, int, int]] = msgspec.field(default_factory=list)
+    """Its parts in order: kind, which call, and where it begins in `text` or `reasoning`."""
 
     def add(self, piece: Piece) -> None:
         """It has one piece more."""
+        if not self._begun or self._begun[-1][:2] != (piece.kind, piece.call):
+            begins = len(self.text if piece.kind == "text" else self.reasoning)
+            self._begun.append((piece.kind, piece.call, begins))
         if piece.kind == "text":
             self.text += piece.text
         elif piece.kind == "reasoning":
@@ -67,6 +72,21 @@ class Choice(msgspec.Struct):
             if piece.name is not None:
                 self.calls.append(Call(piece.name))
             self.calls[piece.call].arguments += piece.text
+
+    def parts(self) -> Iterator[Piece]:
+        """Its parts in the order in which they were said, each in one piece."""
+        ends = {"text": len(self.text), "reasoning": len(self.reasoning)}
+        parts: list[Piece] = []
+        for kind, number, begins in reversed(self._begun):
+            if kind == "call":
+                call = self.calls[number]
+                parts.append(Piece(call.arguments, "call", number, call.name))
+            elif kind == "text":
+                parts.append(Piece(self.text[begins : ends[kind]]))
+            else:
+                parts.append(Piece(self.reasoning[begins : ends[kind]], "reasoning"))
+            ends[kind] = begins
+        return reversed(parts)
 
 
 class Reply(Protocol):
@@ -82,8 +102,8 @@ class Reply(Protocol):
     logprobs: Literal["chat", "completion"]
     """The form of log-probabilities that it takes (protocol/logprobs.py)."""
 
-    def begin(self, index: int) -> bytes:
-        """A choice begins."""
+    def begin(self, index: int, usage: Usage) -> bytes:
+        """A choice begins. `usage`: so far."""
 
     def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
         """A piece of it; an empty one where only log-probabilities are left to be told. This runs per token."""

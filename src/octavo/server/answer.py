@@ -148,7 +148,7 @@ class Answer:
             index, reply = growing.choice.index, self.reply
             if not growing.begun:
                 growing.begun = True
-                parts.append(reply.begin(index))
+                parts.append(reply.begin(index, self.usage))
             if not pieces and ready.finish_reason is not None and growing.has_logprobs:
                 pieces = (_NOTHING,)
             for place, piece in enumerate(pieces):

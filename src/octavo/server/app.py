@@ -18,7 +18,7 @@ from starlette.routing import Route
 import octavo
 from octavo.errors import Overloaded
 from octavo.memory.accounting import Report
-from octavo.server import batches, embeddings, errors, files, openai, tokens
+from octavo.server import anthropic, batches, embeddings, errors, files, openai, tokens
 from octavo.server.auth import KEYLESS, OWNER, KeyCheck, identities
 from octavo.server.batch_runner import BatchRunner
 from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page
@@ -30,11 +30,11 @@ from octavo.telemetry.metrics import CONTENT_TYPE
 
 __all__ = ["create_app"]
 
-_MODULES = (openai, embeddings, tokens, files, batches)
+_MODULES = (openai, anthropic, embeddings, tokens, files, batches)
 """Where routes are, with what the document says of them (see server/document)."""
 
 _TITLE = "Octavo"
-_DESCRIPTION = "An OpenAI-compatible server for large language models."
+_DESCRIPTION = "A server for large language models, with the APIs of OpenAI, Anthropic and Ollama."
 
 
 def create_app(

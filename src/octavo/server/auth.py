@@ -1,4 +1,4 @@
-"""Who may ask: bearer keys, in front of every route but health. Knows headers, not what is behind them."""
+"""Who may ask: keys, in front of every route but health. Knows headers, not what is behind them."""
 
 from __future__ import annotations
 
@@ -56,15 +56,17 @@ class KeyCheck:
         if scope["type"] != "http" or scope["path"] in KEYLESS or TENANT in scope:
             await self._app(scope, receive, send)
             return
-        known = self._known(_bearer(scope))
+        known = self._known(_key_of(scope))
         if known is not None:
             scope.update(known)
             await self._app(scope, receive, send)
             return
         refused = RequestRefused(
-            401, "The API key is missing or wrong; send it as 'Authorization: Bearer KEY'.", "invalid_api_key"
+            401,
+            "The API key is missing or wrong; send it as 'Authorization: Bearer KEY' or as 'x-api-key'.",
+            "invalid_api_key",
         )
-        await error_response(refused)(scope, receive, send)
+        await error_response(refused, scope)(scope, receive, send)
 
     def _known(self, key: bytes) -> Mapping[str, str] | None:
         """What the key's requests have in their scope; None for an unknown one."""
@@ -112,10 +114,13 @@ def _name_of(key: bytes, use: bytes) -> str:
     return hashlib.sha256(use + hashlib.sha256(key).digest()).hexdigest()[:32]
 
 
-def _bearer(scope: Scope) -> bytes:
-    """The key that was sent; b"" for none."""
+def _key_of(scope: Scope) -> bytes:
+    """The key that was sent, as a bearer's or else as Anthropic's clients send it; b"" for none."""
+    bearer = other = b""
     for name, value in scope["headers"]:
         if name == b"authorization":
             scheme, _, key = value.partition(b" ")
-            return key.strip() if scheme.lower() == b"bearer" else b""
-    return b""
+            bearer = key.strip() if scheme.lower() == b"bearer" else b""
+        elif name == b"x-api-key":
+            other = value.strip()
+    return bearer or other

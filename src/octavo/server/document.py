@@ -28,6 +28,7 @@ __all__ = ["ErrorReply", "Operation", "openapi_document", "openapi_page"]
 
 _METHODS_UNSAID = frozenset({"HEAD", "OPTIONS"})
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
+_KNOWN = frozenset(HTTPStatus)
 _OF_BODIES = (400, 404, 408, 413, 503)
 _OF_ALL = (431, 500)
 
@@ -184,10 +185,10 @@ def _operation(
 def _answer(
     status: int, kind: Any, media_type: str, known: Sequence[tuple[Any, dict[str, Any]]]
 ) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    answer: dict[str, Any] = {"description": HTTPStatus(status).phrase if status in _KNOWN else "Overloaded"}
     if kind is not None:
         answer["content"] = {media_type: {"schema": _schema(kind, known)}}
-    if status == 503:
+    if status in (503, 529):
         answer["headers"] = {
             "Retry-After": {"description": "Seconds, where waiting helps.", "schema": {"type": "string"}}
         }

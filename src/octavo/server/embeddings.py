@@ -64,7 +64,9 @@ async def create_embeddings(request: Request) -> Response:
         cache_salt=body.cache_salt,
         most_tokens=body.truncate_prompt_tokens,
     )
-    answer = embedding_list(embedded.vectors, serving.model_name, embedded.prompt_tokens, base64=base64)
+    answer = embedding_list(
+        embedded.vectors, body.model or serving.model_name, embedded.prompt_tokens, base64=base64
+    )
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 

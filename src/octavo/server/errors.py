@@ -1,4 +1,4 @@
-"""Every error as OpenAI's object over HTTP. Knows responses, not what went wrong where."""
+"""Every error as a response, in the words of the API that was asked. Knows HTTP, not what went wrong where."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from octavo.errors import OctavoError, ServerError
-from octavo.protocol.errors import RequestRefused, error_body, error_headers, error_status
+from octavo.protocol.errors import RequestRefused
+from octavo.server.dialects import answer_error
 
 __all__ = ["error_response", "install"]
 
 _logger = logging.getLogger(__name__)
 
 
-def error_response(error: Exception, headers: dict[str, str] | None = None) -> Response:
+def error_response(
+    error: Exception, scope: Scope | None = None, *, headers: dict[str, str] | None = None
+) -> Response:
     """The error with its status. After 408 and 413 the rest of the body is unread, so the connection closes."""
-    status = error_status(error)
-    headers = {**(headers or {}), **error_headers(error)}
-    if status in (408, 413):
+    told = answer_error(error, scope)
+    headers = {**(headers or {}), **told.headers}
+    if told.status in (408, 413):
         headers["connection"] = "close"
-    return Response(error_body(error), status, headers, media_type="application/json")
+    return Response(told.body, told.status, headers, media_type="application/json")
 
 
 def install(app: Starlette) -> None:
-    """Answer every exception of `app`'s routes with the object."""
+    """Answer every exception of `app`'s routes."""
     app.add_exception_handler(OctavoError, _ours)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
 
 
 async def _ours(request: Request, error: Exception) -> Response:
-    return error_response(error)
+    return error_response(error, request.scope)
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -48,9 +52,11 @@ async def _http(request: Request, error: Exception) -> Response:
         case _:
             message = str(error.detail)
     headers = dict(error.headers or {})
-    return error_response(RequestRefused(error.status_code, message), headers)
+    return error_response(RequestRefused(error.status_code, message), request.scope, headers=headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     _logger.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_response(ServerError("Something went wrong in the server; its log says what."))
+    return error_response(
+        ServerError("Something went wrong in the server; its log says what."), request.scope
+    )

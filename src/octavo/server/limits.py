@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from octavo.errors import OctavoError, Overloaded
-from octavo.protocol.errors import RequestRefused, error_body, error_headers, error_status
+from octavo.protocol.errors import RequestRefused
+from octavo.server.dialects import answer_error
 
 __all__ = ["BODY_S", "MAX_BODY_BYTES", "BoundedProtocol", "discard_body", "read_body"]
 
@@ -26,6 +28,7 @@ HEAD_S = 20.0
 """From the connection, or from a later request's first byte, to the end of the head."""
 BODY_S = 60.0
 """From the end of the head to the end of the body."""
+_STATUSES = frozenset(HTTPStatus)
 LINGER_S = 2.0
 """How long the rest of a refused request is read and thrown away, so that its sender comes to read the answer."""
 
@@ -158,20 +161,23 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refused = True
         self._stop_timer()
         self._unset_keepalive_if_required()
+        scope: Scope | None = None
         if self._waits_for_body():  # this is its answer; who reads the body meets the end of the connection
+            scope = cast(Scope, self.cycle.scope)
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         elif self._unanswered() is not None:
             self.transport.close()  # an answer is on its way; nothing may cut into it
             return
-        status, body = error_status(error), error_body(error)
+        status, own, body = answer_error(error, scope)
         headers = {
             "content-type": "application/json",
             "content-length": str(len(body)),
             "connection": "close",
-            **error_headers(error),
+            **own,
         }
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *map(": ".join, headers.items()), "", ""]
+        phrase = HTTPStatus(status).phrase if status in _STATUSES else "Overloaded"
+        lines = [f"HTTP/1.1 {status} {phrase}", *map(": ".join, headers.items()), "", ""]
         self.transport.write("\r\n".join(lines).encode() + body)
         self.loop.call_later(LINGER_S, self.transport.close)
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.errors import InvalidParameter
+from octavo.protocol.anthropic_reply import anthropic_model, anthropic_models
 from octavo.protocol.openai import ChatRequest, CompletionRequest
 from octavo.protocol.openai_reply import ChatReply, CompletionReply
 from octavo.protocol.openai_schema import (
@@ -22,6 +23,7 @@ from octavo.protocol.openai_schema import (
     ModelList,
 )
 from octavo.sampling.params import MAX_STOPS, SamplingParams
+from octavo.server.dialects import is_anthropic
 from octavo.server.document import Operation
 from octavo.server.prompting import prompt_chat, reasoning_kwargs
 from octavo.server.replies import json_response, read_request
@@ -56,17 +58,22 @@ OPERATIONS = {
 
 
 async def list_models(request: Request) -> Response:
-    """The served model."""
-    return json_response({"object": "list", "data": [_model(request.app.state.serving)]})
+    """The served model, by each of its names."""
+    serving: Serving = request.app.state.serving
+    if is_anthropic(request.scope):
+        return json_response(anthropic_models(serving.names, serving.started_s))
+    return json_response({"object": "list", "data": [_model(serving, name) for name in serving.names]})
 
 
 async def get_model(request: Request) -> Response:
     """One model by its id."""
     serving: Serving = request.app.state.serving
     model = request.path_params["model"]
-    if model != serving.model_name:
+    if not serving.serves(model):
         raise serving.no_such_model(model)
-    return json_response(_model(serving))
+    if is_anthropic(request.scope):
+        return json_response(anthropic_model(model, serving.started_s))
+    return json_response(_model(serving, model))
 
 
 async def create_completion(request: Request) -> Response:
@@ -96,7 +103,9 @@ async def create_completion(request: Request) -> Response:
         request,
         serving,
         CompletionReply(
-            *_head(serving), include_usage=body.include_usage, token_ids=bool(body.return_token_ids)
+            *_head(serving, body.model),
+            include_usage=body.include_usage,
+            token_ids=bool(body.return_token_ids),
         ),
         params,
         prompts,
@@ -131,7 +140,11 @@ async def create_chat_completion(request: Request) -> Response:
     return await answer_request(
         request,
         serving,
-        ChatReply(*_head(serving), include_usage=body.include_usage, token_ids=bool(body.return_token_ids)),
+        ChatReply(
+            *_head(serving, body.model),
+            include_usage=body.include_usage,
+            token_ids=bool(body.return_token_ids),
+        ),
         prompt.params,
         [prompt.tokens],
         stream=bool(body.stream),
@@ -143,9 +156,9 @@ async def create_chat_completion(request: Request) -> Response:
     )
 
 
-def _head(serving: Serving) -> tuple[int, str, str]:
-    """When, by which model, and with which arithmetic an answer is made."""
-    return int(time.time()), serving.model_name, serving.fingerprint
+def _head(serving: Serving, model: str | None) -> tuple[int, str, str]:
+    """When, by which model (as it was asked for), and with which arithmetic an answer is made."""
+    return int(time.time()), model or serving.model_name, serving.fingerprint
 
 
 def _check_count(prompts: int, params: SamplingParams) -> None:
@@ -157,9 +170,9 @@ def _check_count(prompts: int, params: SamplingParams) -> None:
         )
 
 
-def _model(serving: Serving) -> dict[str, Any]:
+def _model(serving: Serving, name: str) -> dict[str, Any]:
     model = {
-        "id": serving.model_name,
+        "id": name,
         "object": "model",
         "created": serving.started_s,
         "owned_by": "octavo",

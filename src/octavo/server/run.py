@@ -41,6 +41,7 @@ def run(
     config: EngineConfig,
     *,
     model_name: str,
+    aliases: Sequence[str] = (),
     host: str = "127.0.0.1",
     port: int = 8000,
     api_keys: Sequence[str] = (),
@@ -57,10 +58,11 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
     `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
-    name none themselves. `max_queued`: sequences that may wait. `strict`: requests with fields that nobody knows are
-    refused. `pooling`: of vectors whose request does not say. `data_dir`: where stored things are; None is the user's
-    data folder. `on_ready` is told once: the address, and what the engine can do; `on_end`, what its memory was good
-    for. `engine_command` starts another engine than ours (tests, benchmarks).
+    name none themselves. `aliases`: further names of the model. `max_queued`: sequences that may wait. `strict`:
+    requests with fields that nobody knows are refused. `pooling`: of vectors whose request does not say. `data_dir`:
+    where stored things are; None is the user's data folder. `on_ready` is told once: the address, and what the engine
+    can do; `on_end`, what its memory was good for. `engine_command` starts another engine than ours (tests,
+    benchmarks).
 
     Raises SettingsError (a key, the port), what kept the engine from starting, and EngineDied when it could not be
     brought back: whoever watches this process can then start it again.
@@ -76,6 +78,7 @@ def run(
                 serving.max_queued = max_queued
                 serving.strict = strict
                 serving.pooling = pooling
+                serving.aliases = tuple(aliases)
             except BaseException:
                 asyncio.run(client.close())
                 raise

@@ -31,6 +31,7 @@ _logger = logging.getLogger(__name__)
 
 _LONG_TEXT = 16_384
 """Characters from which tokenizing (some milliseconds) would hold up other streams, and gets a thread."""
+_TAG = ":latest"
 _MAX_WARNINGS = 256
 """Unknown fields that are warned of; a client may invent them without end."""
 
@@ -65,6 +66,8 @@ class Serving:
         """Numbers in a text's vector."""
         self.pooling: Pooling = DEFAULT_POOLING
         """Of vectors, where a request does not say."""
+        self.aliases: tuple[str, ...] = ()
+        """Further names of the one model."""
         self.strict = False
         """Refuse fields that nobody knows."""
         self.profiles = dict(profiles or {})
@@ -110,8 +113,17 @@ class Serving:
             raise EngineDied("The engine died and could not be brought back; restart the server.")
         if not self.client.loaded:
             raise Overloaded("The model is still being loaded; try again in a moment.")
-        if model is not None and model != self.model_name:
+        if model is not None and not self.serves(model):
             raise self.no_such_model(model)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the model is called, its own name first."""
+        return self.model_name, *self.aliases
+
+    def serves(self, name: str) -> bool:
+        """It is one of the model's names; a tag `:latest` says nothing, as Ollama has it."""
+        return name.removesuffix(_TAG) in {one.removesuffix(_TAG) for one in self.names}
 
     def accept_more(self, sequences: int, *, slack: bool = False) -> None:
         """Raise Overloaded where so many more would make the queue too long, CapacityError where they always would.
@@ -135,7 +147,7 @@ class Serving:
 
     def no_such_model(self, name: str) -> RequestRefused:
         """404, with the name of what there is."""
-        message = f"The model {name[:100]!r} is not served here; {self.model_name!r} is."
+        message = f"The model {name[:100]!r} is not served here; {', '.join(map(repr, self.names))} is."
         return RequestRefused(404, message, "model_not_found", "model")
 
     def check_unknown(self, names: Iterable[str], path: str) -> None:
