@@ -15,11 +15,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain, cycle
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from octavo.backends.base import ChoiceRule, Handle, Limits, Plan, SampleRow, Samples, TokenSample
 from octavo.config import EngineConfig
@@ -30,6 +32,7 @@ from octavo.models.spec import ModelSpec
 from octavo.models.store import StoredModel
 from octavo.scheduling.outputs import SequenceOutput, joined
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
+from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import WallClock
 
 LIMITS = Limits(num_blocks=1024, block_size=16, max_slots=16, max_step_tokens=2048, max_model_len=4096)
@@ -42,6 +45,9 @@ class Script(msgspec.Struct):
     """Of each child, without the end token that follows."""
     groups: list[list[int]] = msgspec.field(default_factory=lambda: [[1]])
     """Of each child: how many tokens come in one output, again from the front when the list is used up."""
+    shortest: bool = False
+    """Under a grammar, which may forbid a token and allow its bytes, a sequence says the script's bytes in the longest
+    tokens that are allowed, or in the shortest."""
     pause_s: float = 0.0
     """Between two outputs. Without, what the server has not taken yet it takes as one."""
 
@@ -58,10 +64,16 @@ class ScriptedBackend:
     invariant = True
     arithmetic_id = "scripted"
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, vocabulary: Vocabulary) -> None:
         self.spec, self.limits = spec, LIMITS
-        self.scripts: dict[int, list[int]] = {}
-        """By the seed of a sequence."""
+        self.scripts: dict[int, tuple[list[int], bool]] = {}
+        """By the seed of a sequence: its tokens, and `Script.shortest`."""
+        self._vocabulary = vocabulary
+        ordinary = (token for token in range(vocabulary.size) if token not in vocabulary.special)
+        self._of_bytes = {vocabulary.pieces[token]: token for token in ordinary}
+        self._longest = max(map(len, self._of_bytes))
+        self._said: dict[int, bytes] = {}
+        """By slot: of sequences with a grammar."""
         self._rules: dict[int, ChoiceRule] = {}
         self._samples: Samples = ()
 
@@ -69,9 +81,10 @@ class ScriptedBackend:
         self._rules.update((opened.slot, opened.rule) for opened in plan.opens)
         return plan
 
-    def sample(self, handle: Handle, masks: Sequence[Any] | None = None) -> None:
+    def sample(self, handle: Handle, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
         assert isinstance(handle, Plan)
-        self._samples = tuple(self._sample(handle, wanted) for wanted in handle.samples)
+        marks = masks or (None,) * len(handle.samples)
+        self._samples = tuple(map(partial(self._sample, handle), handle.samples, marks))
 
     def collect(self, handle: Handle) -> Samples:
         return self._samples
@@ -85,18 +98,35 @@ class ScriptedBackend:
     def close(self) -> None:
         pass
 
-    def _sample(self, plan: Plan, wanted: SampleRow) -> TokenSample:
+    def _sample(self, plan: Plan, wanted: SampleRow, mask: NDArray[np.int32] | None) -> TokenSample:
         rule = self._rules[wanted.slot]
         place = plan.rows[wanted.row].start + wanted.offset + 1
         token, top = wanted.target, wanted.top
         if token < 0:
-            script = self.scripts[rule.seed]
+            script, _ = self.scripts[rule.seed]
             output = place - rule.prompt_tokens
+            if output == 0:
+                self._said[wanted.slot] = b""
             token, top = script[output] if output < len(script) else self.spec.eos_ids[0], rule.logprobs
+            if mask is not None:
+                token = self._allowed(wanted.slot, mask)
         if top < 0:
             return TokenSample(token)
         others = [(place * 7919 + token * 31 + i * 104729) % self.spec.vocab_size for i in range(top)]
         return TokenSample(token, -place / 64, tuple((other, -i / 8) for i, other in enumerate(others)))
+
+    def _allowed(self, slot: int, mask: NDArray[np.int32]) -> int:
+        """The next token under a grammar; −1, which ends the request with an error, where it forbids the script."""
+        script, shortest = self.scripts[self._rules[slot].seed]
+        rest = self._vocabulary.join(script)[len(self._said[slot]) :]
+        lengths = range(1, min(self._longest, len(rest)) + 1)
+        pieces = [rest[:length] for length in (lengths if shortest else reversed(lengths))]
+        tokens = [self._of_bytes[piece] for piece in pieces if piece in self._of_bytes]
+        for token in tokens if rest else self.spec.eos_ids:
+            if mask[token // 32] >> (token % 32) & 1:
+                self._said[slot] += self._vocabulary.bytes_of(token, skip_special=True)
+                return token
+        return -1
 
 
 class ScriptedEngine:
@@ -104,10 +134,9 @@ class ScriptedEngine:
 
     def __init__(self, config: EngineConfig, script: Path) -> None:
         model = StoredModel.load(Path(config.model_dir))
-        self._backend = ScriptedBackend(model.spec)
-        scheduler = Scheduler(
-            SchedulerConfig(LIMITS, 1, model.spec.eos_ids, prefix_cache=False), model.vocabulary()
-        )
+        vocabulary = model.vocabulary()
+        self._backend = ScriptedBackend(model.spec, vocabulary)
+        scheduler = Scheduler(SchedulerConfig(LIMITS, 1, model.spec.eos_ids, prefix_cache=False), vocabulary)
         self.info = EngineInfo(
             model="scripted",
             backend="scripted",
@@ -137,7 +166,7 @@ class ScriptedEngine:
         assert request.params.seed is not None
         for child in range(request.params.n):
             tokens = script.tokens[child % len(script.tokens)]
-            self._backend.scripts[(request.params.seed + child) % 2**64] = tokens
+            self._backend.scripts[(request.params.seed + child) % 2**64] = (tokens, script.shortest)
             groups = script.groups[child % len(script.groups)]
             self._groups[request.request_id, child] = cycle(groups)
         self._engine.add(request)
