@@ -14,7 +14,9 @@ from octavo.cli.main import app
 from octavo.cli.options import flag_of, shown_default
 from octavo.config import EngineConfig
 from octavo.protocol.body import MAX_DEPTH
+from octavo.protocol.bounds import BOUNDS
 from octavo.protocol.openai import MAX_PROMPTS
+from octavo.protocol.unserved import INERT
 from octavo.sampling import params
 from octavo.server import limits
 from octavo.server.openai import MAX_SEQUENCES
@@ -133,3 +135,14 @@ def test_the_knobs_page_has_every_option_of_serve_with_its_default() -> None:
         flag = flag_of(field.name)
         if field.name != "model_dir" and field.default is not None:
             assert shown[flag] == f"`{shown_default(field)}`", f"docs/knobs.md gives {shown[flag]} for {flag}"
+
+
+def test_the_bounds_of_fields_are_told() -> None:
+    page = (REPOSITORY / "docs" / "api.md").read_text()
+    section = page.partition("## Bounds")[2].partition("\n## ")[0]
+    shown = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|", section, re.MULTILINE))
+    assert shown.keys() == BOUNDS.keys()
+    for name, bounds in BOUNDS.items():
+        assert re.match(re.escape(str(bounds)) + r"(\b|$)", shown[name]), name
+    told = set(re.findall(r"`(\w+)", page))
+    assert told >= INERT - {"parallel_tool_calls"}

@@ -145,6 +145,7 @@ def test_unknown_routes_and_methods(server: Server) -> None:
     refused = server.client.get("/v1/completions")
     assert "GET" in error_of(refused, 405)["message"]
     assert refused.headers["allow"] == "POST"
+    assert server.client.put("/v1/files").headers["allow"] == "GET, HEAD, POST"
 
 
 @pytest.mark.parametrize("chunked", [False, True])

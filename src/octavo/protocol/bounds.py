@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from octavo.sampling.ranges import RANGES, Range
 
-__all__ = ["BOUNDS", "TOKEN_IDS", "within"]
+__all__ = ["BOUNDS", "TOKEN_IDS", "one_of", "within"]
 
 _MOST_TOKENS = 2**31 - 1
 
@@ -33,3 +33,8 @@ TOKEN_IDS = Meta(extra_json_schema={"items": {"type": "integer", "minimum": 0, "
 def within(name: str) -> Meta:
     """What a schema says of the field."""
     return Meta(extra_json_schema=BOUNDS[name].schema())
+
+
+def one_of(*values: str) -> Meta:
+    """What a schema says of a text that is one of a few; the check is the field's own, which knows a better reason."""
+    return Meta(extra_json_schema={"enum": list(values)})

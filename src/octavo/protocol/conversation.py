@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from octavo.errors import InvalidParameter
+from octavo.protocol.bounds import one_of
 
 __all__ = ["CalledFunction", "ContentPart", "Message", "ToolCall", "conversation_of", "joined"]
 
@@ -14,7 +15,7 @@ __all__ = ["CalledFunction", "ContentPart", "Message", "ToolCall", "conversation
 class ContentPart(msgspec.Struct, kw_only=True):
     """A part of a message. Only text is read."""
 
-    type: str
+    type: Annotated[str, one_of("text")]
     text: str | None = None
 
 
@@ -28,14 +29,14 @@ class ToolCall(msgspec.Struct, kw_only=True):
     """A call that the assistant made."""
 
     id: str = ""
-    type: str = "function"
+    type: Annotated[str, one_of("function")] = "function"
     function: CalledFunction
 
 
 class Message(msgspec.Struct, kw_only=True):
     """One turn of a conversation."""
 
-    role: str
+    role: Annotated[str, one_of("developer", "system", "user", "assistant", "tool")]
     content: str | list[ContentPart] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None

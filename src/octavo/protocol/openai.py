@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
-from octavo.protocol.bounds import BOUNDS, TOKEN_IDS, within
+from octavo.protocol.bounds import BOUNDS, TOKEN_IDS, one_of, within
 from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
 from octavo.protocol.prompts import PROMPT_SCHEMA, is_several, prompts_of
 from octavo.protocol.structured import Constrained
@@ -90,7 +90,7 @@ class _Request(Constrained, kw_only=True):
     """A lower number runs earlier; 0 is usual."""
     user: str | None = None
     """Who asks, of those that share an API key: each gets an equal part of the key's share."""
-    profile: Annotated[str, Meta(extra_json_schema={"enum": list(get_args(ProfileName))})] | None = None
+    profile: Annotated[str, one_of(*get_args(ProfileName))] | None = None
     """The kind of use, which says what is to be fast; the server's own, if it is not given."""
 
     @property
@@ -239,7 +239,7 @@ class CompletionRequest(_Request, kw_only=True):
 class Prediction(msgspec.Struct, kw_only=True):
     """What the answer will most likely be, such as the file that is to be changed: an answer like it comes sooner."""
 
-    type: str
+    type: Annotated[str, one_of("content")]
     content: str | list[ContentPart]
 
 

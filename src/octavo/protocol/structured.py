@@ -7,12 +7,13 @@ Other routes call `Grammar.json` with a schema, or write a grammar in Lark's not
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import Body
+from octavo.protocol.bounds import one_of
 from octavo.sampling.grammar import Grammar
 
 __all__ = ["Constrained", "JsonSchemaFormat", "ResponseFormat", "StructuredOutputs"]
@@ -29,8 +30,7 @@ class JsonSchemaFormat(msgspec.Struct, kw_only=True):
 class ResponseFormat(msgspec.Struct, kw_only=True):
     """OpenAI's `response_format`."""
 
-    type: str
-    """text, json_object or json_schema."""
+    type: Annotated[str, one_of("text", "json_object", "json_schema")]
     json_schema: JsonSchemaFormat | None = None
     schema: dict[str, Any] | None = None
     """llama.cpp's: of json_object, what the object must be."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from octavo.errors import InvalidParameter
+from octavo.protocol.bounds import one_of
 
 __all__ = ["Function", "ToolChoice", "ToolDefinition", "Tools", "tools_of"]
 
@@ -31,7 +32,7 @@ class Function(msgspec.Struct, kw_only=True, omit_defaults=True):
 class ToolDefinition(msgspec.Struct, kw_only=True):
     """One of `tools`."""
 
-    type: str
+    type: Annotated[str, one_of("function")]
     function: Function | None = None
 
 
@@ -47,7 +48,7 @@ class AllowedTools(msgspec.Struct, kw_only=True):
 class ToolChoice(msgspec.Struct, kw_only=True):
     """`tool_choice` as an object: one function, or some of them."""
 
-    type: str
+    type: Annotated[str, one_of("function", "allowed_tools")]
     function: _Named | None = None
     allowed_tools: AllowedTools | None = None
 

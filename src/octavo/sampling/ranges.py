@@ -47,7 +47,8 @@ class Range(NamedTuple):
         return {"exclusiveMinimum" if self.above else "minimum": self.low, "maximum": self.high}
 
     def __str__(self) -> str:
-        return f"{'above ' if self.above else ''}{self.low:g} to {self.high:g}"
+        low, high = (int(one) if one == int(one) else one for one in (self.low, self.high))
+        return f"{'above ' if self.above else ''}{low} to {high}"
 
 
 RANGES: Mapping[str, Range] = {

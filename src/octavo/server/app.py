@@ -119,6 +119,7 @@ async def document(request: Request) -> Response:
             title=_TITLE,
             version=octavo.__version__,
             description=_DESCRIPTION,
+            model=state.serving.model_name,
             keyless=KEYLESS if state.keyed else None,
         )
         state.document = orjson.dumps(made)

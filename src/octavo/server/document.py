@@ -24,6 +24,8 @@ import msgspec
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
+from octavo.protocol.body import Body
+
 __all__ = ["ErrorReply", "Operation", "openapi_document", "openapi_page"]
 
 _METHODS_UNSAID = frozenset({"HEAD", "OPTIONS"})
@@ -82,12 +84,20 @@ def openapi_document(
     title: str,
     version: str,
     description: str,
+    model: str | None = None,
     keyless: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """`routes` as OpenAPI 3.1. `keyless`: the paths that want no API key; None where none does."""
+    """`routes` as OpenAPI 3.1. `model`: the one that bodies may name. `keyless`: the paths that want no API key; None
+    where none does."""
     types = list(_types(bodies, operations))
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     known = list(zip(types, schemas, strict=True))
+    if model is not None:
+        for body in bodies.values():
+            if isinstance(body, type) and issubclass(body, Body):
+                properties = components[_schema(body, known)["$ref"].rpartition("/")[2]]["properties"]
+                if "default" in properties.get("model", {}):
+                    properties["model"] = {"enum": [model, None], "default": None}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if not route.include_in_schema:

@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from octavo.errors import OctavoError, ServerError
@@ -52,7 +53,18 @@ async def _http(request: Request, error: Exception) -> Response:
         case _:
             message = str(error.detail)
     headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
     return error_response(RequestRefused(error.status_code, message), request.scope, headers=headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """All that the path takes: each route knows only its own, and a path may have several."""
+    found = set[str]()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return found
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

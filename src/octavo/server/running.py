@@ -23,10 +23,10 @@ from octavo.text.pieces import PlainText, Splitter
 
 __all__ = ["TARGET_HEADERS", "answer_request", "cache_salt_of", "service_of", "target_s"]
 
-_LONGEST_TARGET_MS = 3_600_000
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+_SHORTEST_TARGET_MS, _LONGEST_TARGET_MS = 0.001, 3_600_000
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 
-_TARGET = {"type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST_TARGET_MS}
+_TARGET = {"type": "number", "minimum": _SHORTEST_TARGET_MS, "maximum": _LONGEST_TARGET_MS}
 TARGET_HEADERS = {
     "x-slo-ttft-ms": {**_TARGET, "description": "When the first token is due, in milliseconds."},
     "x-slo-tbt-ms": {**_TARGET, "description": "Between two tokens, in milliseconds."},
@@ -102,10 +102,10 @@ def target_s(request: Request, name: str) -> float | None:
         return None
     text = text.strip(" \t")  # no part of a header's value (RFC 9110, 5.5)
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not 0 < value <= _LONGEST_TARGET_MS:
+    if not _SHORTEST_TARGET_MS <= value <= _LONGEST_TARGET_MS:
         raise InvalidParameter(
-            f"The header {name} is {text[:40]!r}; it is a number of milliseconds, above 0 and at most "
-            f"{_LONGEST_TARGET_MS:,}.",
+            f"The header {name} is {text[:40]!r}; it is a number of milliseconds, at least "
+            f"{_SHORTEST_TARGET_MS} and at most {_LONGEST_TARGET_MS:,}.",
             name,
         )
     return value / 1e3
