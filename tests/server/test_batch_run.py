@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from octavo.errors import ServerError
+from octavo.server import batch_run
 from octavo.server.batch_run import BatchRun, EngineGone
 from octavo.server.in_process import Reply
 from octavo.storage.database import Database
@@ -148,22 +150,35 @@ async def test_a_route_without_seeds_is_asked_as_it_was_written(tmp_path: Path) 
     world.database.close()
 
 
+class Slot(asyncio.Semaphore):
+    """One slot. `wanted`: how often."""
+
+    wanted = 0
+
+    async def acquire(self) -> Literal[True]:
+        self.wanted += 1
+        return await super().acquire()
+
+
 async def test_two_batches_take_turns(tmp_path: Path) -> None:
-    first, second = World(tmp_path / "1"), World(tmp_path / "2")
-    second.slots = first.slots
-    for world in (first, second):
+    slot, order = Slot(1), list[str]()
+    worlds = {name: World(tmp_path / name) for name in ("a", "b")}
+    for name, world in worlds.items():
+
+        async def answer(number: int, body: bytes, name: str = name) -> Reply:
+            await until(lambda: slot.wanted > 2)  # both are there
+            order.append(name)
+            return good(body)
+
+        world.slots, world.answer = slot, answer
         await world.start()
-    both = [asyncio.create_task((await world.run()).run()) for world in (first, second)]
-    seen: list[tuple[int, int]] = []
-    while not all(task.done() for task in both):
-        seen.append((len(first.asked), len(second.asked)))
-        assert first.running + second.running <= SLOTS
-        await asyncio.sleep(0)
-    await asyncio.gather(*both)
-    shared = [abs(a - b) for a, b in seen if a and b]
-    assert max(shared) <= 2 * SLOTS
-    for world in (first, second):
+    await asyncio.gather(*[(await world.run()).run() for world in worlds.values()])
+    for world in worlds.values():
         world.database.close()
+    shared = "".join(order)[1:]
+    left = min(shared.count("a"), shared.count("b"))  # until one of them is through
+    assert len(order) == 40 and left
+    assert shared[: 2 * left - 1] in (("ab" * left)[:-1], ("ba" * left)[:-1])
 
 
 async def _stopped_in_the_middle(world: World, at: int) -> None:
@@ -337,3 +352,25 @@ async def test_what_others_cancel_is_seen_while_lines_run(
     await world.database.run(lambda stored: stored.batches.change("batch_1", {"status": "cancelling"}))
     await task
     assert (await world.batch()).status == "cancelled" and world.running == 0
+
+
+async def test_an_end_waits_for_the_thread_that_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file would else be closed under it."""
+    reading, go_on = threading.Event(), threading.Event()
+    some = batch_run._some
+
+    def slow(lines: Any) -> Any:
+        reading.set()
+        assert go_on.wait(10)
+        return some(lines)
+
+    monkeypatch.setattr(batch_run, "_some", slow)
+    task = asyncio.create_task((await world.run()).run())
+    await until(reading.is_set)
+    task.cancel()
+    await asyncio.sleep(0.02)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not world.asked

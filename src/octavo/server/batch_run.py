@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from octavo.storage.stored import Stored
 
 __all__ = ["BatchRun", "EngineGone"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 TICK_S = 1.0
 """How often the counts are stored, and how late a cancellation at another server is seen."""
@@ -103,7 +106,7 @@ class BatchRun:
         if self.batch.status == "validating" and not await self._validated():
             return None
         folder = self._database.folder
-        results = await asyncio.to_thread(
+        results = await _in_thread(
             BatchResults, folder.file(self.batch.output_name), folder.file(self.batch.error_name)
         )
         try:
@@ -162,6 +165,8 @@ class BatchRun:
             cancelled.cancel()
             pump.cancel()
             await asyncio.wait([pump, cancelled])
+            if not pump.cancelled():
+                pump.exception()  # it is told where the pump is what ended this
 
     async def _pump(self, results: BatchResults) -> None:
         """Begin lines as slots fall free, and wait for all. The first error ends the others."""
@@ -196,7 +201,7 @@ class BatchRun:
     async def _left(self, done: set[str]) -> AsyncGenerator[tuple[int, RequestLine]]:
         """The lines that have no result."""
         with closing(lines_of(self._input, MAX_LINE_BYTES)) as lines:
-            while some := await asyncio.to_thread(_some, lines):
+            while some := await _in_thread(_some, lines):
                 for number, text in some:
                     line = read_line(text)
                     if line.custom_id not in done:
@@ -210,9 +215,9 @@ class BatchRun:
             async for _, line in lines:
                 some.append(unanswered(line.custom_id, code, message))
                 if len(some) == _AT_ONCE:
-                    await asyncio.to_thread(results.errors.append, some)
+                    await _in_thread(results.errors.append, some)
                     some = []
-        await asyncio.to_thread(results.errors.append, some)
+        await _in_thread(results.errors.append, some)
 
     async def _finish(self, results: BatchResults, end: End) -> None:
         """The results become files, and the batch ends, in one transaction."""
@@ -274,6 +279,18 @@ class BatchRun:
         batch = await self._database.run(changed)
         if batch is not None:
             self.batch = batch
+
+
+async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`asyncio.to_thread`, but who is cancelled waits for the thread: it uses a file that is closed next."""
+    thread = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.wait([thread])
+        if not thread.cancelled():
+            thread.exception()
+        raise
 
 
 def _checked(path: Path, endpoint: str) -> InputCheck:

@@ -7,6 +7,7 @@ that it gave.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from octavo.errors import Overloaded
+from octavo.errors import Overloaded, ServerError
 from octavo.protocol.errors import RequestRefused
 from octavo.protocol.files import (
     LIVES_S,
@@ -44,6 +45,8 @@ from octavo.storage.housekeeping import remove_contents, tidy
 from octavo.storage.records import FileRecord
 
 __all__ = ["OPERATIONS", "ROUTES", "no_such_file"]
+
+_logger = logging.getLogger(__name__)
 
 _CHUNK = 256 << 10
 _LIST = 10_000
@@ -163,7 +166,10 @@ async def _tidy_sometimes(request: Request, database: Database) -> None:
     state, now = request.app.state, time.monotonic()
     if now >= getattr(state, "tidy_at", 0.0):
         state.tidy_at = now + _TIDY_S
-        await tidy(database)
+        try:
+            await tidy(database)
+        except ServerError as error:
+            _logger.warning("files that are not needed any more are kept: %s", error)
 
 
 def _sync_names(path: Path) -> None:
