@@ -18,11 +18,13 @@ from starlette.routing import Route
 import octavo
 from octavo.errors import Overloaded
 from octavo.memory.accounting import Report
-from octavo.server import anthropic, batches, embeddings, errors, files, openai, tokens
+from octavo.server import anthropic, batches, embeddings, errors, files, openai, responses, tokens
 from octavo.server.auth import KEYLESS, OWNER, KeyCheck, identities
 from octavo.server.batch_runner import BatchRunner
 from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page
 from octavo.server.replies import json_response
+from octavo.server.response_runs import ResponseRuns
+from octavo.server.response_store import ResponseStore
 from octavo.server.serving import Serving
 from octavo.storage.database import Database
 from octavo.storage.folder import DataFolder, data_root
@@ -30,7 +32,7 @@ from octavo.telemetry.metrics import CONTENT_TYPE
 
 __all__ = ["create_app"]
 
-_MODULES = (openai, anthropic, embeddings, tokens, files, batches)
+_MODULES = (openai, responses, anthropic, embeddings, tokens, files, batches)
 """Where routes are, with what the document says of them (see server/document)."""
 
 _TITLE = "Octavo"
@@ -46,7 +48,8 @@ def create_app(
 ) -> Starlette:
     """The application around `serving`. With `api_keys`, every route but health wants one of them, and with
     `cache_per_key` each finds only its own in the prefix cache. `data_dir`: where stored things are; None is the user's
-    data folder. Who serves the application starts and stops `app.state.batches` and closes `app.state.database`."""
+    data folder. Who serves the application starts and stops `app.state.batches`, settles `app.state.response_runs`
+    and `app.state.responses`, and closes `app.state.database`."""
     app = Starlette(
         routes=[*(route for module in _MODULES for route in module.ROUTES), *_ROUTES],
         middleware=[Middleware(KeyCheck, keys=api_keys, separate=cache_per_key)] if api_keys else [],
@@ -64,6 +67,8 @@ def create_app(
         {one[OWNER]: one for one in identities(api_keys, separate=cache_per_key)} if api_keys else {"": {}},
         frozenset(path for path, body in _bodies().items() if "seed" in body.__struct_fields__),
     )
+    app.state.response_runs = ResponseRuns()
+    app.state.responses = ResponseStore(app.state.database, app.state.response_runs.running)
     errors.install(app)
     return app
 

@@ -194,6 +194,8 @@ class _Host:
                 await asyncio.wait([loading])  # cancelled while it loads, it ends the process
                 await self._hang_up(http, server)
                 await client.close()
+                await self._app.state.response_runs.settle()
+                await self._app.state.responses.settle()
                 await asyncio.to_thread(self._app.state.database.close)
                 dying.cancel()
         if client.dead:

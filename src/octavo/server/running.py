@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from octavo.engine.stream import Stream
 from octavo.errors import InvalidParameter
 from octavo.protocol.reply import Reply
 from octavo.sampling.params import SamplingParams
@@ -21,7 +22,7 @@ from octavo.server.serving import Serving
 from octavo.server.streaming import AnswerStream, whole_response
 from octavo.text.pieces import PlainText, Splitter
 
-__all__ = ["TARGET_HEADERS", "answer_request", "cache_salt_of", "service_of", "target_s"]
+__all__ = ["TARGET_HEADERS", "answer_request", "cache_salt_of", "service_of", "start_answer", "target_s"]
 
 _SHORTEST_TARGET_MS, _LONGEST_TARGET_MS = 0.001, 3_600_000
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -55,6 +56,40 @@ async def answer_request(
     and the targets in its headers, are filled in here.
     Raises Overloaded, InvalidParameter, CapacityError or ServerError before the first byte.
     """
+    outputs, answer = start_answer(
+        request,
+        serving,
+        reply,
+        params,
+        prompts,
+        service=service,
+        cache_salt=cache_salt,
+        echo=echo,
+        split=split,
+        tokens_as_ids=tokens_as_ids,
+        prompt_scores=prompt_scores,
+    )
+    if stream:
+        return AnswerStream(outputs, answer)
+    return await whole_response(outputs, answer, request.receive)
+
+
+def start_answer(
+    request: Request,
+    serving: Serving,
+    reply: Reply,
+    params: SamplingParams,
+    prompts: Sequence[Sequence[int]],
+    *,
+    service: Service = ORDINARY,
+    cache_salt: str | None = None,
+    echo: bool = False,
+    split: Callable[[], Splitter] = PlainText,
+    tokens_as_ids: bool = False,
+    prompt_scores: int | None = None,
+) -> tuple[Stream, Answer]:
+    """The first half of `answer_request`: the engine's outputs, and what makes an answer of them. Who calls this reads
+    the outputs, or closes them."""
     service = service_of(request, serving, service)
     if PROFILE not in request.scope:
         serving.accept_more(len(prompts) * params.attempts, slack=service.profile == "batch")
@@ -73,9 +108,7 @@ async def answer_request(
         cache_salt=cache_salt_of(request, cache_salt),
         service=service,
     )
-    if stream:
-        return AnswerStream(outputs, answer)
-    return await whole_response(outputs, answer, request.receive)
+    return outputs, answer
 
 
 def service_of(request: Request, serving: Serving, asked: Service) -> Service:

@@ -7,7 +7,9 @@ import hashlib
 import logging
 import re
 import time
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from octavo.config import DEFAULT_POOLING, Pooling, ProfileName
@@ -17,6 +19,7 @@ from octavo.models.spec import ModelSpec
 from octavo.protocol.errors import RequestRefused
 from octavo.server.grammars import Grammars
 from octavo.text.chat import ChatTemplate
+from octavo.text.continuation import Earlier, Prompt, continued_prompt
 from octavo.text.conversation import encode_conversation
 from octavo.text.infill import Infill
 from octavo.text.tool_turns import as_plain_turns, for_template
@@ -57,6 +60,7 @@ class Serving:
         self.tokenizer = tokenizer
         self.vocabulary = tokenizer.vocabulary
         self.grammars = Grammars(tokenizer.vocabulary, spec.eos_ids)
+        self.eos_ids = frozenset(spec.eos_ids)
         self.metrics = metrics
         self.started_s = int(time.time())
         self.draining = False
@@ -88,6 +92,14 @@ class Serving:
     def fingerprint(self) -> str:
         """Equal fingerprints promise equal answers: a short hash of the arithmetic id."""
         return "fp_" + hashlib.sha256(self.client.info.arithmetic_id.encode()).hexdigest()[:10]
+
+    @cached_property
+    def vocabulary_id(self) -> str:
+        """Token ids mean the same under equal ones: a short hash of the vocabulary."""
+        pieces = self.vocabulary.pieces
+        found = hashlib.sha256(array("Q", map(len, pieces)).tobytes())
+        found.update(b"".join(pieces))
+        return found.hexdigest()[:16]
 
     @property
     def ready(self) -> bool:
@@ -211,23 +223,12 @@ class Serving:
     ) -> list[int]:
         """The prompt for a conversation (protocol/conversation.py). What a message says stays text: names of control
         tokens in it are letters, so nobody can open a turn of another role."""
-        if taken := _TEMPLATE_RESERVED & template_kwargs.keys():
-            name = f"chat_template_kwargs.{min(taken)}"
-            raise InvalidParameter(f"{name} is set by the server; use the request's own fields.", name)
-        template = self.template
-        if template.takes_tools:
-            turns = for_template(turns, short_ids="[TOOL_CALLS]" in (template.source or ""))
-        else:
-            turns, tools = as_plain_turns(turns, tools), None
-        size = sum(len(turn["content"]) for turn in turns)
-        if tools or any("tool_calls" in turn for turn in turns):
-            size += len(repr((tools, turns)))
-        self._check_size(size, "messages")
+        turns, tools, size = self._for_template(turns, tools, template_kwargs)
 
         def encode() -> list[int]:
             return encode_conversation(
                 self.tokenizer,
-                template,
+                self.template,
                 turns,
                 tools=tools,
                 add_generation_prompt=add_generation_prompt,
@@ -245,6 +246,48 @@ class Serving:
         if most > 1 and self.tokenizer.add_bos and tokens[0] == bos:
             return [tokens[0], *tokens[1 - most :]]
         return tokens[-most:]
+
+    async def encode_continued(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        earlier: Earlier | None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_kwargs: Mapping[str, Any],
+    ) -> Prompt:
+        """The same, going on from the ids of an earlier answer where that can be (see text/continuation)."""
+        if earlier is not None:  # where there are other turns for the template, its place is another one
+            before, _, _ = self._for_template(turns[: earlier.place], tools, template_kwargs)
+            earlier = earlier._replace(place=len(before))
+        turns, tools, size = self._for_template(turns, tools, template_kwargs)
+
+        def encode() -> Prompt:
+            return continued_prompt(
+                self.tokenizer, self.template, turns, earlier, tools=tools, **template_kwargs
+            )
+
+        return encode() if size < _LONG_TEXT else await asyncio.to_thread(encode)
+
+    def _for_template(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        template_kwargs: Mapping[str, Any],
+    ) -> tuple[list[dict[str, Any]], Sequence[Mapping[str, Any]] | None, int]:
+        """Turns and tools as the template takes them, and how many characters they are about. Raises InvalidParameter
+        and CapacityError."""
+        if taken := _TEMPLATE_RESERVED & template_kwargs.keys():
+            name = f"chat_template_kwargs.{min(taken)}"
+            raise InvalidParameter(f"{name} is set by the server; use the request's own fields.", name)
+        if self.template.takes_tools:
+            adapted = for_template(turns, short_ids="[TOOL_CALLS]" in (self.template.source or ""))
+        else:
+            adapted, tools = as_plain_turns(turns, tools), None
+        size = sum(len(turn["content"]) for turn in adapted)
+        if tools or any("tool_calls" in turn for turn in adapted):
+            size += len(repr((tools, adapted)))
+        self._check_size(size, "messages")
+        return adapted, tools, size
 
     def _check_length(self, text: str, name: str) -> None:
         self._check_size(len(text), name)

@@ -13,10 +13,10 @@ from octavo.engine.stream import Stream
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.answer import Answer
 
-__all__ = ["AnswerStream", "while_connected", "whole_response"]
+__all__ = ["STREAM_HEADERS", "AnswerStream", "while_connected", "whole_response"]
 
 # A proxy that gathers events would undo streaming.
-_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ class AnswerStream(Response):
     """
 
     def __init__(self, outputs: Stream, answer: Answer) -> None:
-        super().__init__(headers=_HEADERS, media_type=answer.reply.media_type)
+        super().__init__(headers=STREAM_HEADERS, media_type=answer.reply.media_type)
         del self.headers["content-length"]
         self._outputs = outputs
         self._answer = answer

@@ -58,6 +58,11 @@ class Database:
         self._closing = threading.Lock()
         self._closed = False
 
+    @property
+    def used(self) -> bool:
+        """Something may be stored in it; False means that a look would only make it."""
+        return self._url is not None or self._engine is not None or self.folder.database.exists()
+
     async def run(self, work: Callable[[Stored], T]) -> T:
         """`work` in the thread, inside a transaction. Raises what it raises, and ServerError where the database cannot
         be used; later calls try again."""

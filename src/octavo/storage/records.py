@@ -1,4 +1,4 @@
-"""What is stored, as values: a file, a batch. Knows no table, and costs nothing to import."""
+"""What is stored, as values: a file, a batch, a response. Knows no table, and costs nothing to import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-__all__ = ["OPEN", "BatchRecord", "BatchStatus", "FileRecord", "Page"]
+__all__ = ["OPEN", "BatchRecord", "BatchStatus", "FileRecord", "Page", "ResponseRecord"]
 
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
@@ -69,6 +69,29 @@ class BatchRecord(msgspec.Struct, kw_only=True, frozen=True):
     expired_at: int | None = None
     cancelling_at: int | None = None
     cancelled_at: int | None = None
+
+
+class ResponseRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """A response, and what a later one needs to go on from it. Times are Unix times in seconds."""
+
+    id: str
+    owner: str
+    created_at: int
+    status: str
+    body: bytes
+    """The response as JSON, as it is told."""
+    items: bytes
+    """JSON: all items that were its input, those of earlier responses too."""
+    tokens: bytes | None = None
+    """The ids of its prompt and its answer, four bytes each, little-endian; None where no one can go on from them."""
+    digest: str | None = None
+    """Of what those ids were made from."""
+    runner: str | None = None
+    """Which server process makes it, while it has not ended."""
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.body) + len(self.items) + len(self.tokens or b"")
 
 
 class Page(msgspec.Struct, kw_only=True, frozen=True):

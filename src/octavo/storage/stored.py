@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from octavo.storage.batches import Batches
 from octavo.storage.files import Files
+from octavo.storage.responses import Responses
 
 __all__ = ["Stored"]
 
@@ -16,3 +17,4 @@ class Stored:
     def __init__(self, connection: sa.Connection) -> None:
         self.files = Files(connection)
         self.batches = Batches(connection)
+        self.responses = Responses(connection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["BATCHES", "FILES", "METADATA", "schema_version", "set_schema_version"]
+__all__ = ["BATCHES", "FILES", "METADATA", "RESPONSES", "schema_version", "set_schema_version"]
 
 METADATA = sa.MetaData()
 
@@ -69,6 +69,24 @@ BATCHES = sa.Table(
         )
     ),
     sa.Index("batches_by_owner", "owner", "number"),
+)
+
+RESPONSES = sa.Table(
+    "responses",
+    METADATA,
+    sa.Column("number", _Number, primary_key=True, doc="In the order of making."),
+    sa.Column("id", sa.String(64), nullable=False, unique=True),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False, doc="JSON."),
+    sa.Column("items", sa.LargeBinary, nullable=False, doc="JSON."),
+    sa.Column("tokens", sa.LargeBinary, doc="Four bytes each, little-endian."),
+    sa.Column("digest", sa.String(64)),
+    sa.Column("runner", sa.String(64)),
+    sa.Column("nbytes", sa.BigInteger, nullable=False, doc="Of the four above."),
+    sa.Index("responses_by_owner", "owner", "number", "nbytes"),
+    sa.Index("responses_by_age", "created_at"),
 )
 
 

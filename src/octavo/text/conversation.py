@@ -9,7 +9,7 @@ from octavo.errors import InvalidParameter
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
-__all__ = ["encode_conversation"]
+__all__ = ["encode_conversation", "guarded"]
 
 _PRIVATE_USE = range(0xE000, 0xF900)
 
@@ -29,9 +29,7 @@ def encode_conversation(
     `continue_final`: the last message stays open and is continued, instead of a new turn. `kwargs` are further
     variables of the template. Raises InvalidParameter as `ChatTemplate.render` and `Tokenizer.encode` do.
     """
-    said = {"messages": messages, "tools": tools, **kwargs}
-    mark, end = _unused_characters(said)
-    said = _with_strings(said, lambda text: tokenizer.guard(text, mark))
+    said, mark, end = guarded(tokenizer, {"messages": messages, "tools": tools, **kwargs})
     if continue_final and isinstance(said["messages"], list) and messages:
         said["messages"][-1] = _continued(said["messages"][-1], end)
     text = template.render(**said, add_generation_prompt=add_generation_prompt and not continue_final)
@@ -43,6 +41,13 @@ def encode_conversation(
                 "messages",
             )
     return tokenizer.encode(text, allow_special=True, mark=mark)
+
+
+def guarded(tokenizer: Tokenizer, said: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
+    """A template's variables with every string guarded, the character that guards, and another one that is nowhere in
+    them. Raises InvalidParameter."""
+    mark, unused = _unused_characters(said)
+    return _with_strings(said, lambda text: tokenizer.guard(text, mark)), mark, unused
 
 
 def _unused_characters(value: Any) -> tuple[str, str]:
