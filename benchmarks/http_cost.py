@@ -3,9 +3,9 @@
     python -m benchmarks.http_cost [--streams 64] [--rate 100]
 
 The server is `octavo serve`'s own, on one core; the null engine (benchmarks/null_engine.py, over the real wire) and
-the client (real sockets) have the other. The CPU time of the server process by the tokens that went out in events of
-their own says how many a core carries. Below it, the machine's limit: an ASGI application on the same uvicorn that
-sends ready-made chunks of the same size.
+the client (real sockets) have the other. The CPU time of the server process by the tokens it sent says how many a
+core carries; where the machine is busy and the server late, several go out in one event, which costs less. Below it,
+the machine's limit: an ASGI application on the same uvicorn that sends ready-made chunks of the same size.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -81,15 +83,19 @@ class Reader(asyncio.Protocol):
 class Run(NamedTuple):
     """Of one measurement."""
 
-    events_per_s: float
+    tokens_per_s: float
+    merged: float
+    """Tokens in an event: above 1 where the server was late, and so sent several as one."""
     cpu_us: float
-    """Of the server process, for one event."""
+    """Of the server process, for one token."""
     busy: float
     """CPU seconds of the server process a second."""
 
 
-async def measure(port: int, pid: int, request: bytes, streams: int, seconds: float) -> Run:
-    """`streams` connections for so long."""
+async def measure(
+    port: int, pid: int, request: bytes, streams: int, seconds: float, *, counted: bool = True
+) -> Run:
+    """`streams` connections for so long. `counted`: the server counts the tokens; else each event has one."""
     loop = asyncio.get_running_loop()
     readers = []
     for _ in range(streams):
@@ -97,14 +103,23 @@ async def measure(port: int, pid: int, request: bytes, streams: int, seconds: fl
         readers.append(reader)
     process = psutil.Process(pid)
     await asyncio.sleep(WARM_S)
+    tokens = await asyncio.to_thread(tokens_of, port) if counted else 0
     began, cpu, events = time.perf_counter(), cpu_s(process), sum(reader.events for reader in readers)
     await asyncio.sleep(seconds)
     lasted = time.perf_counter() - began
-    used, count = cpu_s(process) - cpu, sum(reader.events for reader in readers) - events
+    used, events = cpu_s(process) - cpu, sum(reader.events for reader in readers) - events
+    tokens = await asyncio.to_thread(tokens_of, port) - tokens if counted else events
     for reader in readers:
         reader.transport.abort()
     await asyncio.sleep(0.5)
-    return Run(count / lasted, 1e6 * used / max(count, 1), used / lasted)
+    return Run(tokens / lasted, tokens / events, 1e6 * used / tokens, used / lasted)
+
+
+def tokens_of(port: int) -> int:
+    """All that the server has generated."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        text = response.read().decode()
+    return int(float(re.findall(r"^vllm:generation_tokens_total\{.*\} (\S+)$", text, re.MULTILINE)[0]))
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -200,7 +215,7 @@ def compare(options: Any, cores: Sequence[int]) -> None:
     """Measure every row, one after another, and print the table."""
     os.sched_setaffinity(0, {cores[-1]})
     table = Table(
-        "answers", "events/s", "server's CPU", "µs a token", "tokens/s of a core",
+        "answers", "tokens/s", "in an event", "server's CPU", "µs a token", "tokens/s of a core",
         title=f"{options.streams} streams, {options.rate:g} steps/s, {processor()}",
     )  # fmt: skip
     common = ("--rate", str(options.rate), "--model", options.model)
@@ -212,10 +227,11 @@ def compare(options: Any, cores: Sequence[int]) -> None:
                     continue
                 streams = options.streams // body.get("n", 1)
                 request = http_request(path, body)
-                done = uvloop.run(measure(port, process.pid, request, streams, options.seconds))
+                work = measure(port, process.pid, request, streams, options.seconds, counted=role == "server")
+                done = uvloop.run(work)
                 table.add_row(
-                    name, f"{done.events_per_s:,.0f}", f"{100 * done.busy:.0f} %", f"{done.cpu_us:.1f}",
-                    f"{1e6 / done.cpu_us:,.0f}",
+                    name, f"{done.tokens_per_s:,.0f}", f"{done.merged:.2f}", f"{100 * done.busy:.0f} %",
+                    f"{done.cpu_us:.1f}", f"{1e6 / done.cpu_us:,.0f}",
                 )  # fmt: skip
         finally:
             process.terminate()
