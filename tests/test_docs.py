@@ -17,7 +17,7 @@ from octavo.protocol.body import MAX_DEPTH
 from octavo.protocol.bounds import BOUNDS
 from octavo.protocol.openai import MAX_PROMPTS
 from octavo.protocol.unserved import INERT
-from octavo.sampling import params
+from octavo.sampling import grammar, params
 from octavo.server import limits
 from octavo.server.openai import MAX_SEQUENCES
 from tests.conftest import REPOSITORY
@@ -100,10 +100,11 @@ def test_python_blocks_are_python(page: Path) -> None:
         ast.parse(block)
 
 
-def test_the_script_of_getting_started_prints_an_answer(
-    model_dir: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", ["getting-started.md", "structured-output.md"])
+def test_the_script_of_a_page_prints_an_answer(
+    name: str, model_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (REPOSITORY / "docs" / "getting-started.md").read_text()
+    page = (REPOSITORY / "docs" / name).read_text()
     [script] = re.findall(r"^```python\n(from octavo.*?)^```", page, re.MULTILINE | re.DOTALL)
     exec(script, {})
     assert "Paris" in capsys.readouterr().out
@@ -120,6 +121,10 @@ def test_the_knobs_page_has_the_limits_of_the_api() -> None:
     assert times.startswith(f"{limits.HEAD_S:g} s, {limits.BODY_S:g} s")
     assert shown["prompts in one completion request"] == str(MAX_PROMPTS)
     assert shown["`n`"].startswith(f"{params.MAX_N},")
+    grammars = shown["a JSON schema, a regular expression, a list of choices, a grammar"]
+    assert grammars.startswith(
+        f"{grammar.MAX_SOURCE_BYTES >> 20} MiB, in GBNF {grammar.MAX_GBNF_BYTES >> 10} KiB"
+    )
     assert shown["prompts × `n`"] == str(MAX_SEQUENCES)
     assert shown["`stop`"] == f"{params.MAX_STOPS} strings of {params.MAX_STOP_BYTES} bytes"
     assert shown["`stop_token_ids`"] == str(params.MAX_STOPS)
