@@ -125,11 +125,7 @@ def message_take(answer: Any) -> Said:
 
 def message_join(data: bytes, case: Case) -> Said:
     """Each block is opened, told and closed before the next."""
-    text = data.decode()
-    assert text.endswith("\n\n")
-    pairs = [event.split("\n") for event in text.removesuffix("\n\n").split("\n\n")]
-    events = [msgspec.json.decode(data.removeprefix("data: ")) for _, data in pairs]
-    assert [name for name, _ in pairs] == [f"event: {event['type']}" for event in events]
+    events = named_events(data)
     start, *inner, end, stop = events
     assert (start["type"], end["type"], stop["type"]) == ("message_start", "message_delta", "message_stop")
     blocks: list[Any] = []
@@ -158,6 +154,80 @@ def message_join(data: bytes, case: Case) -> Said:
     message = {**start["message"], **end["delta"], "content": blocks}
     message["usage"] |= end["usage"]
     return message_take(message)
+
+
+def response_body(case: Case) -> dict[str, Any]:
+    return {
+        "input": PROMPT,
+        "max_output_tokens": case.max_tokens,
+        "stop": list(case.stop) or None,
+        "top_logprobs": 1,
+        "store": False,
+        "seed": 11,
+    }
+
+
+def response_tools() -> dict[str, Any]:
+    return {
+        "tools": [
+            {"type": "function", "name": name, "parameters": schema} for name, schema in FUNCTIONS.items()
+        ]
+    }
+
+
+def response_take(answer: Any) -> Said:
+    assert answer.pop("id") and answer.pop("created_at")
+    assert (answer.pop("completed_at") is None) == (answer["status"] == "incomplete")
+    said = {"message": "", "reasoning": ""}
+    calls = []
+    for item in answer["output"]:
+        assert item.pop("id")
+        if item["type"] == "function_call":
+            assert item.pop("call_id")
+            calls.append((item["name"], item["arguments"]))
+        else:
+            said[item["type"]] += "".join(part["text"] for part in item["content"])
+    return Said([Parts(said["message"], said["reasoning"], tuple(calls))], answer)
+
+
+def response_join(data: bytes, case: Case) -> Said:
+    """The last event has the answer; the others must have told the same."""
+    events = named_events(data)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    created, progress, *inner, end = events
+    assert (created["type"], progress["type"]) == ("response.created", "response.in_progress")
+    answer = end["response"]
+    assert end["type"] == f"response.{answer['status']}"
+    told: list[dict[str, Any]] = []
+    for event in inner:
+        kind = event["type"].removeprefix("response.")
+        assert event["output_index"] == len(told) - (kind != "output_item.added") or kind.endswith("done")
+        if kind == "output_item.added":
+            assert event["item"]["status"] == "in_progress"
+            told.append({"text": "", "logprobs": []})
+        elif kind.endswith(".delta"):
+            assert event["delta"]
+            told[-1]["text"] += event["delta"]
+            told[-1]["logprobs"] += event.get("logprobs", [])
+        elif kind == "output_item.done":
+            assert event["item"] == answer["output"][event["output_index"]]
+    for item, joined in zip(answer["output"], told, strict=True):
+        if item["type"] == "function_call":
+            assert item["arguments"] == joined["text"]
+        else:
+            (part,) = item["content"]
+            assert part["text"] == joined["text"]
+    return response_take(answer)
+
+
+def named_events(data: bytes) -> list[Any]:
+    """The events of a stream whose events have names, which they repeat as their types."""
+    text = data.decode()
+    assert text.endswith("\n\n")
+    pairs = [event.split("\n") for event in text.removesuffix("\n\n").split("\n\n")]
+    events = [msgspec.json.decode(said.removeprefix("data: ")) for _, said in pairs]
+    assert [name for name, _ in pairs] == [f"event: {event['type']}" for event in events]
+    return events
 
 
 def openai_said(answer: Any, parts: list[Parts]) -> Said:
@@ -238,4 +308,5 @@ ENDPOINTS = {
     ),
     "chat": Endpoint("/v1/chat/completions", chat_body, chat_join, chat_take, choices=True, tools=chat_tools),
     "messages": Endpoint("/v1/messages", message_body, message_join, message_take, tools=message_tools),
+    "responses": Endpoint("/v1/responses", response_body, response_join, response_take, tools=response_tools),
 }

@@ -166,11 +166,11 @@ class ResponsesReply:
         start = b"" if self._growing else self._start(Piece(""))
         growing, message = self._growing, self._message
         assert growing is not None
+        kept_open = message is not None and message is not growing and self._wants_logprobs
+        before = self._close(message, "completed") if message and kept_open else b""
         last = self._close(growing, "incomplete" if choice.finish_reason == "length" else "completed")
         self._growing = self._message = None
-        if message is not None and message is not growing and self._wants_logprobs:
-            last = self._close(message, "completed") + last
-        return start + last
+        return start + before + last
 
     def closing(self, usage: Usage) -> bytes:
         choice = self.choice
