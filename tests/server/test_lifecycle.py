@@ -222,11 +222,12 @@ def test_who_neither_sends_nor_reads_does_not_hold_up_the_end(tiny_engine: dict[
         {"prompt": "a", "max_tokens": 400, "n": 40, "logprobs": 100, "stream": True, "ignore_eos": True}
     )
     head = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
-    with socket.socket() as stalled, socket.create_connection(address) as unsent:
+    with socket.socket() as stalled, socket.socket() as unsent:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stalled.connect(address)
         stalled.sendall(head % len(body) + body)
         server.until(lambda: server.metrics()["vllm:generation_tokens_total"] > 4000)
+        unsent.connect(address)  # not before: on a slow machine its head would be late
         unsent.sendall(head % 5000 + b"{")
         server.until(lambda: server.client.get("/health").status_code == 200)
         server.process.terminate()
