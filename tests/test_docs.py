@@ -19,6 +19,7 @@ from octavo.protocol.openai import MAX_PROMPTS
 from octavo.protocol.unserved import INERT
 from octavo.sampling import grammar, params
 from octavo.server import limits
+from octavo.server.app import ROUTES
 from octavo.server.openai import MAX_SEQUENCES
 from tests.conftest import REPOSITORY
 
@@ -108,6 +109,17 @@ def test_the_script_of_a_page_prints_an_answer(
     [script] = re.findall(r"^```python\n(from octavo.*?)^```", page, re.MULTILINE | re.DOTALL)
     exec(script, {})
     assert "Paris" in capsys.readouterr().out
+
+
+def test_the_page_of_clients_has_every_route() -> None:
+    page = (REPOSITORY / "docs" / "clients.md").read_text()
+    shown = set(re.findall(r"`((?:GET|HEAD|POST|DELETE) /[^`\s]*)`", page))
+    served = {
+        f"{method} {route.path.replace(':path', '')}"
+        for route in ROUTES
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert shown == served
 
 
 def test_the_knobs_page_has_the_limits_of_the_api() -> None:

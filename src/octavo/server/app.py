@@ -30,7 +30,7 @@ from octavo.storage.database import Database
 from octavo.storage.folder import DataFolder, data_root
 from octavo.telemetry.metrics import CONTENT_TYPE
 
-__all__ = ["create_app"]
+__all__ = ["ROUTES", "create_app"]
 
 _MODULES = (openai, responses, anthropic, embeddings, tokens, files, batches)
 """Where routes are, with what the document says of them (see server/document)."""
@@ -51,7 +51,7 @@ def create_app(
     data folder. Who serves the application starts and stops `app.state.batches`, settles `app.state.response_runs`
     and `app.state.responses`, and closes `app.state.database`."""
     app = Starlette(
-        routes=[*(route for module in _MODULES for route in module.ROUTES), *_ROUTES],
+        routes=list(ROUTES),
         middleware=[Middleware(KeyCheck, keys=api_keys, separate=cache_per_key)] if api_keys else [],
     )
     app.router.redirect_slashes = (
@@ -146,6 +146,9 @@ _ROUTES = (
     Route("/openapi.json", document, include_in_schema=False),
     Route("/docs", docs, include_in_schema=False),
 )
+
+ROUTES = (*(route for module in _MODULES for route in module.ROUTES), *_ROUTES)
+"""All of them."""
 
 _STATE = {
     "type": "object",
