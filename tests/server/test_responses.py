@@ -186,6 +186,19 @@ def test_what_is_not_to_be_stored_is_not_there(server: Server) -> None:
         ({"max_output_tokens": -1}, "max_output_tokens"),
         ({"max_tokens": 5}, "max_tokens"),
         ({"max_tool_calls": 0}, "max_tool_calls"),
+        ({"guided_json": {"type": "object"}}, "guided_json"),
+        ({"n": 2}, "n"),
+        ({"use_beam_search": True}, "use_beam_search"),
+        ({"logits_processors": ["x"]}, "logits_processors"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no"}}}},
+            "text.format.schema",
+        ),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
         ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
         ({"metadata": {"a": "b" * 513}}, "metadata"),
         ({"metadata": {"a": 5}}, "metadata[a]"),
@@ -220,6 +233,45 @@ def test_input_items_come_in_pages(server: Server) -> None:
     assert [item["id"] for item in up] == [item["id"] for item in [*first["data"], *rest["data"]][::-1]]
     assert server.client.get(path, params={"after": "msg_x"}).status_code == 400
     assert server.client.get(path, params={"limit": 0}).status_code == 400
+
+
+def test_an_answer_follows_a_schema(server: Server) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"x": {"enum": [1, 2]}},
+        "required": ["x"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "name": "one", "schema": schema}
+    answer = respond(server, input="Hello", text={"format": form}, max_output_tokens=60)
+    assert answer["text"]["format"] == form
+    assert msgspec.json.decode(answer["output"][0]["content"][0]["text"])["x"] in (1, 2)
+
+
+def test_a_call_and_its_output(real_server: Server) -> None:
+    """Through the openai client, over two turns that go on from token ids."""
+    common: Any = {"model": "tiny", "max_output_tokens": 90, "extra_body": {"seed": 3}}
+    tool: Any = {
+        "type": "function",
+        "name": "add",
+        "strict": True,
+        "parameters": {"type": "object", "properties": {}},
+    }
+    choice: Any = {"type": "function", "name": "add"}
+    with real_server.openai() as client:
+        made = client.responses.create(input="Hello", tools=[tool], tool_choice=choice, **common)
+        assert made.tools[0].to_dict() == {**tool, "description": None}
+        [call] = made.output
+        assert call.type == "function_call" and call.name == "add" and call.status == "completed"
+        output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "5"}
+        after = client.responses.create(
+            previous_response_id=made.id, input=[output], tools=[tool], tool_choice="none", **common
+        )
+        items = [item.type for item in client.responses.input_items.list(after.id, order="asc")]
+    assert items == ["message", "function_call", "function_call_output"]
+    assert made.usage is not None and after.usage is not None
+    read = made.usage.total_tokens - 1
+    assert after.usage.input_tokens_details.cached_tokens >= (read - 1) // 16 * 16
 
 
 def test_an_item_can_be_referred_to(server: Server) -> None:

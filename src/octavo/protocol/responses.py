@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
 
+from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import Body
+from octavo.protocol.bounds import one_of, within
 from octavo.protocol.openai import ChatRequest
 from octavo.protocol.structured import ResponseFormat, StructuredOutputs
 from octavo.protocol.tools import Function, ToolChoice, ToolDefinition
+from octavo.protocol.unserved import REFUSED
 
 __all__ = ["InputTokensRequest", "ResponsesRequest", "in_own_words"]
 
@@ -26,6 +29,12 @@ MAX_METADATA = 16
 MAX_METADATA_KEY = 64
 MAX_METADATA_VALUE = 512
 """Pairs, and characters, as OpenAI has them."""
+
+_METADATA = {
+    "maxProperties": MAX_METADATA,
+    "propertyNames": {"maxLength": MAX_METADATA_KEY},
+    "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE},
+}
 
 LOGPROBS = "message.output_text.logprobs"
 _INCLUDABLE = frozenset({
@@ -68,22 +77,22 @@ class ResponseStreamOptions(msgspec.Struct, kw_only=True):
 class TextOptions(msgspec.Struct, kw_only=True):
     format: dict[str, Any] | None = None
     """`{"type": "text"}`, `{"type": "json_object"}`, or `{"type": "json_schema", "name": …, "schema": {…}}`."""
-    verbosity: str | None = None
+    verbosity: Annotated[str, one_of("medium")] | None = None
     """Only medium: no model here was trained on others."""
 
 
 class ReasoningOptions(msgspec.Struct, kw_only=True):
     effort: str | None = None
-    summary: str | None = None
+    summary: Annotated[str, one_of("auto")] | None = None
     """Only auto: reasoning is given whole, and not summarised."""
-    generate_summary: str | None = None
+    generate_summary: Annotated[str, one_of("auto")] | None = None
     """The older name of `summary`."""
 
 
 class FunctionTool(msgspec.Struct, kw_only=True):
     """A function that the model may call."""
 
-    type: Annotated[str, Meta(extra_json_schema={"enum": ["function"]})]
+    type: Annotated[str, one_of("function")]
     name: str | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -107,52 +116,60 @@ class ResponsesRequest(Body, kw_only=True):
     background: bool | None = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
-    include: list[str] | None = None
-    metadata: dict[str, str] | None = None
-    max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
+    include: list[Annotated[str, one_of(*sorted(_INCLUDABLE))]] | None = None
+    metadata: Annotated[dict[str, str], Meta(extra_json_schema=_METADATA)] | None = None
+    max_output_tokens: Annotated[int, within("max_completion_tokens")] | None = None
+    max_tool_calls: Annotated[int, Meta(extra_json_schema={"minimum": 1})] | None = None
     """Of built-in tools, which are not there."""
-    temperature: float | None = None
-    top_p: float | None = None
-    top_logprobs: int | None = None
+    temperature: Annotated[float, within("temperature")] | None = None
+    top_p: Annotated[float, within("top_p")] | None = None
+    top_logprobs: Annotated[int, within("top_logprobs")] | None = None
     tools: list[FunctionTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    truncation: Annotated[str, Meta(extra_json_schema={"enum": ["disabled"]})] | None = None
-    service_tier: Annotated[str, Meta(extra_json_schema={"enum": ["auto", "default"]})] | None = None
+    truncation: Annotated[str, one_of("disabled")] | None = None
+    service_tier: Annotated[str, one_of("auto", "default")] | None = None
     user: str | None = None
     """Who asks, of those that share an API key: each gets an equal part of the key's share."""
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    top_k: Annotated[int, within("top_k")] | None = None
+    min_p: Annotated[float, within("min_p")] | None = None
+    repetition_penalty: Annotated[float, within("repetition_penalty")] | None = None
+    presence_penalty: Annotated[float, within("presence_penalty")] | None = None
+    frequency_penalty: Annotated[float, within("frequency_penalty")] | None = None
     logit_bias: dict[str, float] | None = None
-    seed: int | None = None
+    seed: Annotated[int, within("seed")] | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
-    min_tokens: int | None = None
+    min_tokens: Annotated[int, within("min_tokens")] | None = None
     skip_special_tokens: bool | None = None
     cache_salt: str | None = None
-    priority: int | None = None
-    profile: str | None = None
+    priority: Annotated[int, within("priority")] | None = None
+    profile: Annotated[str, one_of(*get_args(ProfileName))] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     structured_outputs: StructuredOutputs | None = None
 
     @classmethod
     def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        for name, (nothing, instead) in _REFUSED.items():
-            if name in raw and not any(
+        unknown = []
+        for name in super().check_fields(raw):
+            if name in _REFUSED:
+                nothing, instead = _REFUSED[name]
+            elif name in REFUSED or name in ChatRequest.__struct_encode_fields__:
+                nothing, instead = REFUSED.get(name, (*_EMPTY, False)), "leave it out"
+            else:
+                unknown.append(name)
+                continue
+            if not any(
                 raw[name] == one and isinstance(raw[name], bool) == isinstance(one, bool) for one in nothing
             ):
                 raise InvalidParameter(f"{name} is not supported on this route; {instead}.", name)
-        return sorted(set(super().check_fields(raw)) - _REFUSED.keys())
+        return unknown
 
     @property
     def logprobs(self) -> bool:

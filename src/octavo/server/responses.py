@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import orjson
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -358,11 +359,20 @@ OPERATIONS = {
 }
 """The rest of what that document says of them."""
 
+
+class _ResponseId(StringConvertor):
+    """Any but the name of the route beside it, whose methods are its own."""
+
+    regex = "(?!input_tokens$)[^/]+"
+
+
+register_url_convertor("response_id", _ResponseId())
+
 ROUTES = (
     Route("/v1/responses", create_response, methods=["POST"]),
     Route("/v1/responses/input_tokens", count_input_tokens, methods=["POST"]),
-    Route("/v1/responses/{response_id}", get_response, methods=["GET"]),
-    Route("/v1/responses/{response_id}", delete_response, methods=["DELETE"]),
+    Route("/v1/responses/{response_id:response_id}", get_response, methods=["GET"]),
+    Route("/v1/responses/{response_id:response_id}", delete_response, methods=["DELETE"]),
     Route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"]),
     Route("/v1/responses/{response_id}/input_items", list_input_items, methods=["GET"]),
 )
