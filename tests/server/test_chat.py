@@ -82,6 +82,7 @@ def test_32_streams_at_once_finish_and_equal_the_same_alone(server: Server) -> N
 
 
 def test_the_stream_protocol(server: Server) -> None:
+    """Case 17: the role first, index and finish_reason in every chunk, one [DONE]."""
     events = server.events("/v1/chat/completions", messages=[USER], max_tokens=10, n=2, seed=1)
     assert events.count("[DONE]") == 1
     assert events[-1] == "[DONE]"
@@ -99,6 +100,7 @@ def test_the_stream_protocol(server: Server) -> None:
 
 
 def test_logprobs_of_chat(server: Server) -> None:
+    """Case 22: with `logprobs` alone, with 0, with more."""
     for extra, k in (({}, 0), ({"top_logprobs": 0}, 0), ({"top_logprobs": 4}, 4)):
         choice = chat(server, logprobs=True, seed=2, temperature=1.0, ignore_eos=True, **extra)["choices"][0]
         content = choice["logprobs"]["content"]
@@ -110,6 +112,7 @@ def test_logprobs_of_chat(server: Server) -> None:
 
 
 def test_text_parts_are_joined(server: Server) -> None:
+    """Case 31."""
     parts = [{"type": "text", "text": "Hello"}, {"type": "text", "text": "world"}]
     whole = chat(server, {"role": "user", "content": "Hello\nworld"}, seed=1)
     assert chat(server, {"role": "user", "content": parts}, seed=1)["choices"] == whole["choices"]
@@ -162,6 +165,7 @@ def test_template_variables_reach_the_template_but_not_over_its_own(server: Serv
     ],
 )
 def test_refusals_name_the_field(server: Server, body: dict[str, Any], param: str) -> None:
+    """Cases 32 and 33."""
     response = server.post("/v1/chat/completions", **body)
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param

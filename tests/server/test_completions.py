@@ -32,6 +32,7 @@ def joined(events: list[Any]) -> dict[int, str]:
     ],
 )
 def test_streamed_equals_whole(server: Server, body: dict[str, Any]) -> None:
+    """Cases 17 and 18 among it: usage in a last chunk without choices."""
     whole = server.complete(**body)
     events = server.events("/v1/completions", **body, stream_options={"include_usage": True})
     assert joined(events) == {choice["index"]: choice["text"] for choice in whole["choices"]}
@@ -51,6 +52,7 @@ def test_streamed_equals_whole(server: Server, body: dict[str, Any]) -> None:
 
 
 def test_lists_of_prompts_come_in_order_and_count_once(server: Server) -> None:
+    """Cases 18 and 19: index = prompt · n + child, and each prompt counts once."""
     body = {"max_tokens": 5, "seed": 9, "ignore_eos": True}
     whole = server.complete(prompt=["Hello", " the"], n=2, **body)
     assert [choice["index"] for choice in whole["choices"]] == [0, 1, 2, 3]
@@ -80,6 +82,7 @@ def test_without_a_seed_answers_differ(server: Server) -> None:
 
 
 def test_echo_with_logprobs_scores_the_prompt_the_same_each_time(server: Server) -> None:
+    """Case 22, with echo: offsets fit the text, and the first token has no score."""
     body = {"prompt": "Hello world and the", "echo": True, "logprobs": 3, "max_tokens": 0}
     first, second = server.complete(**body), server.complete(**body)
     assert first["choices"] == second["choices"]
@@ -117,6 +120,7 @@ def name_of(piece: bytes) -> str:
 
 @pytest.mark.parametrize("k", [0, 1, 5])
 def test_the_chosen_token_is_among_its_alternatives(server: Server, k: int) -> None:
+    """Case 22: also outside the top k, and with k = 0."""
     choice = server.complete(prompt="Hello", max_tokens=20, seed=1, logprobs=k, ignore_eos=True)["choices"][0]
     scores = choice["logprobs"]
     for token, logprob, top in zip(
@@ -127,12 +131,14 @@ def test_the_chosen_token_is_among_its_alternatives(server: Server, k: int) -> N
 
 
 def test_a_bias_of_100_forces_a_token(server: Server) -> None:
+    """Case 23. (Keys that are no ids: test_errors.py.)"""
     answer = server.complete(prompt="Hello", max_tokens=5, logit_bias={"70": 100}, seed=1)
     forced = server.complete(prompt=[70], max_tokens=0, echo=True)["choices"][0]["text"]
     assert answer["choices"][0]["text"] == forced * 5
 
 
 def test_end_tokens_end_unless_they_are_ignored_or_early(server: Server) -> None:
+    """Case 24: ignore_eos and min_tokens. (-1 is in test_errors.py.)"""
     eos = {"prompt": "Hello", "max_tokens": 6, "logit_bias": {"2": 100}, "temperature": 0}
     ended = server.complete(**eos)
     assert ended["choices"][0]["finish_reason"] == "stop"
@@ -154,6 +160,7 @@ def test_a_stop_token_is_named(server: Server) -> None:
 
 
 def test_a_stop_string_ends_the_text_before_it_and_leaks_nothing(server: Server) -> None:
+    """Case 15. (An empty stop: test_errors.py; any tokens in any groups: test_streaming.py.)"""
     body = {"prompt": "Hello", "max_tokens": 60, "seed": 11, "ignore_eos": True}
     full = server.complete(**body)["choices"][0]["text"]
     for length in (1, 2, 3, 7):
@@ -176,6 +183,7 @@ def test_a_stop_string_ends_the_text_before_it_and_leaks_nothing(server: Server)
 
 
 def test_max_tokens_null_is_the_rest_of_the_context_and_absent_is_16(server: Server) -> None:
+    """Case 24."""
     absent = server.complete(prompt=[70], ignore_eos=True, seed=1)
     assert absent["usage"]["completion_tokens"] == 16
     rest = server.complete(prompt=[70] * 480, ignore_eos=True, seed=1, max_tokens=None)
@@ -184,6 +192,7 @@ def test_max_tokens_null_is_the_rest_of_the_context_and_absent_is_16(server: Ser
 
 
 def test_the_context_ends_a_request_and_a_prompt_is_never_cut(server: Server) -> None:
+    """Case 25."""
     answer = server.complete(prompt=[71] * 510, max_tokens=100, ignore_eos=True)
     assert answer["usage"] == {
         "prompt_tokens": 510,

@@ -8,6 +8,7 @@ import httpx2
 import msgspec
 import openapi_spec_validator
 import pytest
+from starlette.routing import Route
 
 from octavo.protocol.anthropic_schema import AnthropicErrorReply, MessageAnswer, TokenCount
 from octavo.protocol.openai_schema import (
@@ -19,7 +20,10 @@ from octavo.protocol.openai_schema import (
     ModelList,
     Tokenized,
 )
-from octavo.server.document import ErrorReply
+from octavo.server import openai
+from octavo.server.app import health
+from octavo.server.auth import KEYLESS
+from octavo.server.document import ErrorReply, openapi_document
 from tests.server.conftest import Server
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 6, "seed": 1}
@@ -43,6 +47,28 @@ def test_it_has_the_bodies(server: Server, document: dict[str, Any]) -> None:
     assert "min_p" in properties
     assert len(properties["prompt"]["oneOf"]) == 4
     assert server.client.get("/docs").status_code == 200
+
+
+def test_with_keys_it_says_where_one_is_wanted() -> None:
+    routes = [*openai.ROUTES, Route("/health", health)]
+    document = openapi_document(
+        routes,
+        openai.BODIES,
+        openai.OPERATIONS,
+        title="t",
+        version="1",
+        description="d",
+        model="tiny",
+        keyless=KEYLESS,
+    )
+    openapi_spec_validator.validate(document)
+    asked = document["paths"]["/v1/completions"]["post"]
+    assert document["security"] == [{"bearer": []}, {"header": []}]
+    assert "security" not in asked and "401" in asked["responses"]
+    open_one = document["paths"]["/health"]["get"]
+    assert open_one["security"] == [] and "401" not in open_one["responses"]
+    model = document["components"]["schemas"]["CompletionRequest"]["properties"]["model"]
+    assert model["enum"] == ["tiny", None]
 
 
 def test_every_operation_says_what_it_answers(document: dict[str, Any]) -> None:

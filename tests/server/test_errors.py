@@ -85,7 +85,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
     ],
 )
 def test_a_wrong_field_is_named(server: Server, body: dict[str, Any], param: str, words: str) -> None:
-    """Case 8 among them: parameters as weapons."""
+    """Cases 8 (parameters as weapons), 15, 20, 23, 24, 32 (nothing to continue) and 33 among them."""
     error = error_of(server.post("/v1/completions", **body), 400)
     assert error["param"] == param
     assert words in error["message"]
@@ -108,6 +108,7 @@ def test_a_wrong_field_is_named(server: Server, body: dict[str, Any], param: str
     ],
 )
 def test_what_is_no_request_is_a_400(server: Server, body: bytes) -> None:
+    """Case 33: malformed JSON."""
     for path in ("/v1/completions", "/v1/chat/completions"):
         error_of(server.client.post(path, content=body), 400)
 
@@ -130,6 +131,7 @@ def test_neutral_values_of_what_is_not_supported_are_taken(server: Server) -> No
 
 
 def test_no_such_model_names_the_one_there_is(server: Server) -> None:
+    """Case 33."""
     error = error_of(server.post("/v1/completions", model="gpt-5", prompt="a"), 404)
     assert error["code"] == "model_not_found"
     assert "'tiny'" in error["message"]
@@ -139,6 +141,7 @@ def test_no_such_model_names_the_one_there_is(server: Server) -> None:
 
 
 def test_unknown_routes_and_methods(server: Server) -> None:
+    """Case 33: 404 and 405."""
     assert "/v1/nothing" in error_of(server.client.get("/v1/nothing"), 404)["message"]
     error_of(server.client.post("/v1/completions/", json={"prompt": "a"}), 404)
     error_of(server.client.get("/health/"), 404)
@@ -150,6 +153,7 @@ def test_unknown_routes_and_methods(server: Server) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_too_large_is_a_413(server: Server, chunked: bool) -> None:
+    """Cases 8 and 33."""
     piece = b" " * (1 << 20)
     count = limits.MAX_BODY_BYTES // len(piece) + 1
     content: Any = (piece for _ in range(count)) if chunked else piece * count

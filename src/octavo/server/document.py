@@ -121,8 +121,11 @@ def openapi_document(
         "components": {"schemas": components},
     }
     if keyless is not None:
-        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"key": []}]
+        document["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
+        document["security"] = [{"bearer": []}, {"header": []}]
     return document
 
 
