@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import MAX_DEPTH, decode_body
+from octavo.protocol.openai import CompletionRequest
 
 
 class Inner(msgspec.Struct):
@@ -30,7 +31,7 @@ class Outer(msgspec.Struct):
     [
         (b'{"count": "5"}', "count", 'count must be an integer, not "5".'),
         (b'{"count": true}', "count", "count must be an integer, not true."),
-        (b'{"count": 5.0}', "count", "count must be an integer, not 5.0."),
+        (b'{"count": 5.5}', "count", "count must be an integer, not 5.5."),
         (b"{}", "count", "count is missing; it is required."),
         (b'{"count": 1, "inner": {}}', "inner", "inner must be a list, not {}."),
         (
@@ -123,3 +124,17 @@ def test_any_json_is_a_request_or_an_error_of_the_client(value: Any) -> None:
 def test_any_bytes_are_a_request_or_an_error_of_the_client(body: bytes) -> None:
     with contextlib.suppress(InvalidParameter):
         decode_body(body, Outer)
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    body = b'{"prompt": [70.0, 71], "max_tokens": 5.0, "temperature": 1.0, "seed": 7.0}'
+    request, _ = decode_body(body, CompletionRequest)
+    assert request.prompts() == [[70, 71]]
+    assert [type(value) for value in (request.max_tokens, request.temperature, request.seed)] == [
+        int,
+        float,
+        int,
+    ]
+    for wrong in (b"5.5", b'"5"', b"true", b"1e300"):
+        with pytest.raises(InvalidParameter, match="max_tokens must be an integer"):
+            decode_body(b'{"prompt": "a", "max_tokens": %b}' % wrong, CompletionRequest)

@@ -3,7 +3,7 @@
 Of all checks these are off: positive_data_acceptance in the first run (a body may fit its schema and not this model or
 its own other fields: a token id outside the vocabulary, a prompt that is too long, two constraints; 400 is right then;
 the second run has it on), ignored_auth (this server has no key) and missing_required_header (no header is required).
-Integers that are written as 5.0 are integers to JSON schema and not to this server, which says so; they count as such.
+Headers and query parameters that nobody knows are not made: a server passes them over, as HTTP wants it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def small(tiny_engine: dict[str, Any]) -> Iterator[Server]:
 
 def schemathesis(server: Server, document: dict[str, Any], folder: Path, *options: str) -> int:
     """Run it over `document`; how many requests it made. Fails with its report where it found something."""
+    (folder / "schemathesis.toml").write_text("[generation]\nallow-extra-parameters = false\n")
     path = folder / "openapi.json"
     path.write_text(json.dumps(document))
     done = subprocess.run(
@@ -135,7 +136,7 @@ def test_no_500_and_nothing_undocumented(small: Server, tmp_path: Path) -> None:
         document,
         all_fields,
         *("--phases", "examples,coverage,fuzzing", "--mode", "all", "--checks", ",".join(CHECKS)),
-        *("--max-examples", str(max(800 // operations, 5))),
+        *("--max-examples", str(max(300 // operations, 5))),
     )
     accepted = schemathesis(
         small,
@@ -149,9 +150,9 @@ def test_no_500_and_nothing_undocumented(small: Server, tmp_path: Path) -> None:
             "--checks",
             ",".join((*CHECKS, "positive_data_acceptance")),
         ),
-        *("--max-examples", "150"),
+        *("--max-examples", "100"),
     )
-    assert accepted >= 200
+    assert accepted >= 150
     assert made + accepted >= EXAMPLES
     small.until_idle()
     assert small.client.get("/health").status_code == 200

@@ -6,14 +6,14 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from octavo.errors import InvalidParameter
 
-__all__ = ["MAX_DEPTH", "Body", "decode_body", "renamed"]
+__all__ = ["MAX_DEPTH", "Body", "decode_body", "renamed", "whole_numbers"]
 
 MAX_DEPTH = 64
 """How deep lists and objects may be nested."""
@@ -65,7 +65,7 @@ _TYPES = {
 def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
     """`body` as a `kind`, and as it was written. Raises InvalidParameter.
 
-    Types are taken as they are: "5" and true are no integers, 5.0 is none either.
+    Types are taken as they are: "5" and true are no integers. 5.0 is one, as in JSON schema.
     """
     try:
         raw = msgspec.json.decode(body)
@@ -80,7 +80,20 @@ def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
     try:
         return msgspec.convert(raw, kind), raw
     except msgspec.ValidationError as error:
+        if len(body) <= _SECOND_LOOK_BYTES:
+            with suppress(msgspec.ValidationError):
+                whole = whole_numbers(raw)
+                return msgspec.convert(whole, kind), whole
         raise _explained(str(error), raw) from None
+
+
+def whole_numbers(value: Any) -> Any:
+    """`value` with 5 in place of each 5.0, which JSON writes for the same number."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: whole_numbers(child) for key, child in value.items()}
+    return [whole_numbers(child) for child in value] if isinstance(value, list) else value
 
 
 @contextmanager

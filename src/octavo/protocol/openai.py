@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
+from octavo.protocol.body import whole_numbers
 from octavo.protocol.bounds import BOUNDS, TOKEN_IDS, one_of, within
 from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
 from octavo.protocol.prompts import PROMPT_SCHEMA, is_several, prompts_of
@@ -209,6 +210,10 @@ class CompletionRequest(_Request, kw_only=True):
     best_of: Annotated[int, within("best_of")] | None = None
     suffix: str | None = None
     """What comes after the text to be made, for models that can fill in; "" is none."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.prompt, list) and any(type(part) in (float, list) for part in self.prompt):
+            self.prompt = whole_numbers(self.prompt)
 
     @property
     def several(self) -> bool:

@@ -182,17 +182,32 @@ def _operation(
         refusals.add(404)
     responses = {operation.status: _answer(operation.status, operation.reply, operation.media_type, known)}
     if operation.stream is not None:
-        event = _schema(operation.stream, known)
-        responses[operation.status]["content"]["text/event-stream"] = {
-            "schema": {"type": "string", "description": "Events: each is `data: `, JSON, and an empty line."},
-            "x-event-schema": event,
-        }
+        data = {"anyOf": [_schema(operation.stream, known), _schema(operation.error, known)]}
+        responses[operation.status]["content"]["text/event-stream"] = {"schema": _event(data)}
     for status, kind in operation.statuses.items():
         responses[status] = _answer(status, kind, "application/json", known)
     for status in refusals - responses.keys():
         responses[status] = _answer(status, operation.error, "application/json", known)
     made["responses"] = {str(status): responses[status] for status in sorted(responses)}
     return made
+
+
+def _event(data: dict[str, Any]) -> dict[str, Any]:
+    """One event of a stream, as tools read it: its fields. `data`: of the JSON in it."""
+    return {
+        "type": "object",
+        "description": "One event.",
+        "properties": {
+            "event": {"type": "string"},
+            "data": {
+                "anyOf": [
+                    {"const": "[DONE]"},
+                    {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
+                ]
+            },
+        },
+        "required": ["data"],
+    }
 
 
 def _answer(
