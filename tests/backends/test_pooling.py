@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from octavo.backends.base import (
     SlotOpen,
     TokenSample,
 )
+from octavo.backends.native import NativeBackend
 from octavo.config import Pooling
 from octavo.models.gguf import GGUFFile
 from tests.backends.conftest import MakeBackend, make_backend
@@ -188,3 +189,12 @@ def test_no_number_is_no_vector(make: MakeBackend, tmp_path: Path, name: str, po
         Told((), ((TokenSample(-1),),)),
     ]
     assert run(backend, [healthy]) == [alone]
+
+
+def test_a_vector_takes_no_heap_memory(make: MakeBackend, tiny_model_path: Path) -> None:
+    """All that a sum needs was allocated with the backend."""
+    backend = make("native", tiny_model_path)
+    assert isinstance(backend, NativeBackend)
+    for pooling in get_args(Pooling):
+        run(backend, [ask(70, pooling)])
+        assert backend.counters()["allocations"] == 0
