@@ -239,6 +239,7 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
         "max_queued": None,
         "strict": False,
         "pooling": "last",
+        "aliases": [],
         "on_end": None,
         "cache_per_key": True,
         "drain_timeout_s": 30.0,
