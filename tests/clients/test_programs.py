@@ -37,6 +37,12 @@ def is_book(given: Any) -> bool:
     return len(given["title"]) <= 20 and 1 <= given["pages"] <= 9999
 
 
+def is_call(calls: Any) -> bool:
+    """It is one call of the function whose arguments follow that schema."""
+    [(name, arguments)] = calls
+    return name == "Book" and is_book(arguments)
+
+
 def test_langchain(clients: Clients, url: str, client: openai.OpenAI) -> None:
     said = clients.use("use_langchain.py", url)
     assert said["invoke"] == said["stream"] == answered(client, 24)
@@ -45,7 +51,12 @@ def test_langchain(clients: Clients, url: str, client: openai.OpenAI) -> None:
         assert usage["output_tokens"] == 24
         assert usage["total_tokens"] == usage["input_tokens"] + 24
     assert said["completion"] == continued(client)
-    assert is_book(said["structured"])
+    assert all(is_book(book) for book in said["structured"].values())
+    assert is_call(said["called"]) and said["streamed_call"] == said["called"]
+    assert said["after_the_call"]
+    assert said["response"] == said["streamed_response"] == said["invoke"]
+    vectors = client.embeddings.create(model=MODEL, input=["An octavo", "A quarto"]).data
+    assert said["vectors"] == [vector.embedding for vector in vectors]
 
 
 def test_litellm(clients: Clients, url: str, client: openai.OpenAI) -> None:
@@ -54,6 +65,9 @@ def test_litellm(clients: Clients, url: str, client: openai.OpenAI) -> None:
     assert said["finish_reason"] == said["stream_end"] == "length"
     assert said["text_completion"] == continued(client)
     assert is_book(said["structured"])
+    assert is_call(said["called"])
+    assert said["message"] == said["completion"]
+    assert said["vector"] == client.embeddings.create(model=MODEL, input=[PROMPT]).data[0].embedding
     assert "'nobody' is not served here" in said["refused"]
 
 

@@ -23,6 +23,21 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
         "json_schema": {"name": "book", "schema": task["schema"], "strict": True},
     }
     structured = litellm.completion(**settings, max_tokens=80, response_format=schema)
+    tool = {"type": "function", "function": {"name": "Book", "parameters": task["schema"]}}
+    called = litellm.completion(
+        **settings, max_tokens=80, tools=[tool], tool_choice="required", parallel_tool_calls=False
+    )
+    message = litellm.completion(
+        model=f"anthropic/{task['model']}",
+        messages=messages,
+        max_tokens=24,
+        temperature=0,
+        api_key="none",
+        api_base=task["url"].removesuffix("/v1"),
+    )
+    vectors = litellm.embedding(
+        model=f"openai/{task['model']}", input=[task["prompt"]], api_base=task["url"], api_key="none"
+    )
     refused = ""
     try:
         litellm.completion(**{**settings, "model": "openai/nobody"})
@@ -35,6 +50,12 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
         "stream_end": chunks[-1].finish_reason,
         "text_completion": text.choices[0].text,
         "structured": json.loads(structured.choices[0].message.content),
+        "called": [
+            (call.function.name, json.loads(call.function.arguments))
+            for call in called.choices[0].message.tool_calls
+        ],
+        "message": message.choices[0].message.content,
+        "vector": vectors.data[0]["embedding"],
         "refused": refused,
     }
 
