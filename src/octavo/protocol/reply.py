@@ -26,6 +26,8 @@ class Usage(msgspec.Struct):
     accepted: int = 0
     rejected: int = 0
     """Tokens that were guessed (from a prediction or otherwise) and were right, and those that were not."""
+    first_output_s: float = 0.0
+    """When the first token was there (time.monotonic); 0 before."""
 
     @property
     def total(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -139,6 +140,11 @@ class Answer:
     def choices(self) -> list[Choice]:
         """All that has been said, in order."""
         return [growing.choice for growing in self._growing]
+
+    def note_arrival(self) -> None:
+        """An output has come."""
+        if not self.usage.first_output_s:
+            self.usage.first_output_s = time.monotonic()
 
     def chunks(self, output: SequenceOutput) -> bytes:
         """`output` as a piece of the stream; b"" while nothing can be shown."""

@@ -18,7 +18,7 @@ from starlette.routing import Route
 import octavo
 from octavo.errors import Overloaded
 from octavo.memory.accounting import Report
-from octavo.server import anthropic, batches, embeddings, errors, files, openai, responses, tokens
+from octavo.server import anthropic, batches, embeddings, errors, files, ollama, openai, responses, tokens
 from octavo.server.auth import KEYLESS, OWNER, KeyCheck, identities
 from octavo.server.batch_runner import BatchRunner
 from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page
@@ -32,7 +32,7 @@ from octavo.telemetry.metrics import CONTENT_TYPE
 
 __all__ = ["ROUTES", "create_app"]
 
-_MODULES = (openai, responses, anthropic, embeddings, tokens, files, batches)
+_MODULES = (openai, responses, anthropic, ollama, embeddings, tokens, files, batches)
 """Where routes are, with what the document says of them (see server/document)."""
 
 _TITLE = "Octavo"

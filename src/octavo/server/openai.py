@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,7 +21,7 @@ from octavo.protocol.openai_schema import (
     ModelCard,
     ModelList,
 )
-from octavo.sampling.params import MAX_STOPS, SamplingParams
+from octavo.sampling.params import SamplingParams
 from octavo.server.dialects import is_anthropic
 from octavo.server.document import Operation
 from octavo.server.prompting import prompt_chat, reasoning_kwargs
@@ -93,9 +92,8 @@ async def create_completion(request: Request) -> Response:
         else:
             prompts.append(prompt)
         prompts[-1] = serving.shorten(prompts[-1], body.truncate_prompt_tokens)
-    if body.suffix and serving.infill is not None and not params.ignore_eos:
-        ends = dict.fromkeys((*params.stop_token_ids, *serving.infill.ends))
-        params = msgspec.structs.replace(params, stop_token_ids=tuple(ends)[:MAX_STOPS])
+    if body.suffix:
+        params = serving.with_infill_ends(params)
     for name, ids in zip(names, prompts, strict=True):
         serving.client.info.capacity.check(ids, params, name)
     await serving.grammars.check(params.grammar, body.constrained_by)

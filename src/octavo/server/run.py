@@ -139,12 +139,17 @@ def _serving(
     """The model's text side, loaded while the engine loads the rest."""
     from octavo.models.store import StoredModel
     from octavo.server.auth import tenant_of
-    from octavo.server.serving import Serving
+    from octavo.server.serving import ModelFile, Serving
     from octavo.telemetry.metrics import Metrics
 
     model = StoredModel.load(config.model_dir)
     profiles = {tenant_of(key): profile for key, profile in key_profiles.items()}
-    return Serving(client, model_name, model.spec, model.tokenizer(), Metrics(model_name), profiles)
+    serving = Serving(client, model_name, model.spec, model.tokenizer(), Metrics(model_name), profiles)
+    with contextlib.suppress(OSError):  # nothing needs the source
+        file = model.source.stat()
+        parameters = sum(tensor.rows * tensor.cols for tensor in model.tensors.values())
+        serving.model_file = ModelFile(file.st_size, parameters, int(file.st_mtime))
+    return serving
 
 
 class _Host:

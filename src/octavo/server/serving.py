@@ -10,13 +10,16 @@ import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from octavo.config import DEFAULT_POOLING, Pooling, ProfileName
 from octavo.engine.client import EngineClient
 from octavo.errors import CapacityError, EngineDied, InvalidParameter, Overloaded
 from octavo.models.spec import ModelSpec
 from octavo.protocol.errors import RequestRefused
+from octavo.sampling.params import MAX_STOPS, SamplingParams
 from octavo.server.grammars import Grammars
 from octavo.text.chat import ChatTemplate
 from octavo.text.continuation import Earlier, Prompt, continued_prompt
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from octavo.telemetry.metrics import Metrics
     from octavo.text.tokenizer import Tokenizer
 
-__all__ = ["Serving"]
+__all__ = ["ModelFile", "Serving"]
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +44,14 @@ _MAX_WARNINGS = 256
 _PLACE = re.compile(r"\[\d+\]")
 
 _TEMPLATE_RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "documents"})
+
+
+class ModelFile(NamedTuple):
+    """What is known of the file that the model came from; 0 for what is not."""
+
+    nbytes: int = 0
+    parameters: int = 0
+    modified_s: int = 0
 
 
 class Serving:
@@ -70,6 +81,8 @@ class Serving:
         """Numbers in a text's vector."""
         self.pooling: Pooling = DEFAULT_POOLING
         """Of vectors, where a request does not say."""
+        self.spec = spec
+        self.model_file = ModelFile(modified_s=self.started_s)
         self.aliases: tuple[str, ...] = ()
         """Further names of the one model."""
         self.strict = False
@@ -202,6 +215,13 @@ class Serving:
         if before_length + len(after) < _LONG_TEXT:
             return infill.prompt(tokenizer, before, after, add_bos=add_bos)
         return await asyncio.to_thread(infill.prompt, tokenizer, before, after, add_bos=add_bos)
+
+    def with_infill_ends(self, params: SamplingParams) -> SamplingParams:
+        """What is filled in ends where the text after it would begin."""
+        if self.infill is None or params.ignore_eos:
+            return params
+        ends = dict.fromkeys((*params.stop_token_ids, *self.infill.ends))
+        return msgspec.structs.replace(params, stop_token_ids=tuple(ends)[:MAX_STOPS])
 
     async def encode_prediction(self, text: str) -> list[int]:
         """What a client expects as the answer; no names of control tokens are read in it. Raises CapacityError for one
