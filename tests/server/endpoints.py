@@ -230,6 +230,38 @@ def named_events(data: bytes) -> list[Any]:
     return events
 
 
+def lines_body(case: Case) -> dict[str, Any]:
+    options = {"num_predict": case.max_tokens, "stop": list(case.stop), "seed": 11}
+    return {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}], "options": options}
+
+
+def lines_take(answer: Any) -> Said:
+    for name in [name for name in answer if name.endswith("_duration") or name == "created_at"]:
+        del answer[name]
+    message = answer.pop("message")
+    assert message.pop("role") == "assistant"
+    calls = [call["function"] for call in message.pop("tool_calls", [])]
+    functions = tuple((call["name"], json.dumps(call["arguments"], ensure_ascii=False)) for call in calls)
+    parts = Parts(message.pop("content"), message.pop("thinking", ""), functions)
+    assert not message
+    return Said([parts], answer)
+
+
+def lines_join(data: bytes, case: Case) -> Said:
+    """Lines, the last of which says nothing but the end; calls come whole."""
+    assert data.endswith(b"\n")
+    *lines, last = [msgspec.json.decode(line) for line in data.splitlines()]
+    assert last["done"] and not any(line["done"] for line in lines)
+    assert last["message"] == {"role": "assistant", "content": ""}
+    message = last["message"]
+    for said in [line["message"] for line in lines]:
+        assert said.pop("role") == "assistant"
+        assert any(said.values())
+        for name, value in said.items():
+            message[name] = message.get(name, type(value)()) + value
+    return lines_take(last)
+
+
 def openai_said(answer: Any, parts: list[Parts]) -> Said:
     assert answer.pop("id") and answer.pop("created")
     del answer["object"]
@@ -309,4 +341,5 @@ ENDPOINTS = {
     "chat": Endpoint("/v1/chat/completions", chat_body, chat_join, chat_take, choices=True, tools=chat_tools),
     "messages": Endpoint("/v1/messages", message_body, message_join, message_take, tools=message_tools),
     "responses": Endpoint("/v1/responses", response_body, response_join, response_take, tools=response_tools),
+    "lines": Endpoint("/api/chat", lines_body, lines_join, lines_take, tools=chat_tools),
 }

@@ -81,11 +81,16 @@ class AnswerStream(Response):
             chunks.clear()
             if data:
                 if not started:
-                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    await self._start(send)
                     started = True
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         if outputs.abandoned:  # nobody is there to read an end
             return
+        if not started:  # an API that has nothing to say of an empty answer but its end
+            await self._start(send)
         if not last:
             last = self._answer.closing()
         await send({"type": "http.response.body", "body": b"".join(chunks) + last, "more_body": False})
+
+    async def _start(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
