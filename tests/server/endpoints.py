@@ -262,6 +262,28 @@ def lines_join(data: bytes, case: Case) -> Said:
     return lines_take(last)
 
 
+def generate_body(case: Case) -> dict[str, Any]:
+    body = lines_body(case)
+    del body["messages"]
+    return {**body, "prompt": PROMPT}
+
+
+def generate_take(answer: Any) -> Said:
+    return lines_take(as_chat(answer))
+
+
+def generate_join(data: bytes, case: Case) -> Said:
+    lines = [as_chat(msgspec.json.decode(line)) for line in data.splitlines()]
+    return lines_join(b"".join(msgspec.json.encode(line) + b"\n" for line in lines), case)
+
+
+def as_chat(answer: dict[str, Any]) -> dict[str, Any]:
+    """The same as Ollama's chat says it."""
+    thought = {"thinking": answer.pop("thinking")} if "thinking" in answer else {}
+    message = {"role": "assistant", "content": answer.pop("response"), **thought}
+    return {**answer, "message": message}
+
+
 def openai_said(answer: Any, parts: list[Parts]) -> Said:
     assert answer.pop("id") and answer.pop("created")
     del answer["object"]
@@ -342,4 +364,5 @@ ENDPOINTS = {
     "messages": Endpoint("/v1/messages", message_body, message_join, message_take, tools=message_tools),
     "responses": Endpoint("/v1/responses", response_body, response_join, response_take, tools=response_tools),
     "lines": Endpoint("/api/chat", lines_body, lines_join, lines_take, tools=chat_tools),
+    "generate": Endpoint("/api/generate", generate_body, generate_join, generate_take),
 }

@@ -95,7 +95,7 @@ def draw_tools(scripted: Scripted, endpoint: Endpoint, data: st.DataObject) -> C
 
 
 @every_endpoint
-@settings(max_examples=30, **RULES)
+@settings(max_examples=15, **RULES)
 @given(data=st.data())
 def test_streamed_equals_whole(scripted: Scripted, name: str, data: st.DataObject) -> None:
     """Also: what was said is what the script says, and every delta is valid UTF-8 (cases 15 to 17)."""
@@ -103,7 +103,7 @@ def test_streamed_equals_whole(scripted: Scripted, name: str, data: st.DataObjec
 
 
 @with_tools
-@settings(max_examples=20, **RULES)
+@settings(max_examples=10, **RULES)
 @given(data=st.data())
 def test_calls_and_reasoning_streamed_equal_the_whole(
     scripted: Scripted, name: str, data: st.DataObject
@@ -114,7 +114,7 @@ def test_calls_and_reasoning_streamed_equal_the_whole(
 
 @pytest.mark.slow
 @every_endpoint
-@settings(max_examples=400, **RULES)
+@settings(max_examples=150, **RULES)
 @given(data=st.data())
 def test_streamed_equals_whole_at_length(scripted: Scripted, name: str, data: st.DataObject) -> None:
     check(scripted, ENDPOINTS[name], draw_case(scripted, ENDPOINTS[name], data))
@@ -122,7 +122,7 @@ def test_streamed_equals_whole_at_length(scripted: Scripted, name: str, data: st
 
 @pytest.mark.slow
 @with_tools
-@settings(max_examples=200, **RULES)
+@settings(max_examples=100, **RULES)
 @given(data=st.data())
 def test_calls_and_reasoning_at_length(scripted: Scripted, name: str, data: st.DataObject) -> None:
     check(scripted, ENDPOINTS[name], draw_tools(scripted, ENDPOINTS[name], data), tools=True)
