@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,6 +199,19 @@ def test_an_ending_server_lets_nothing_hang(own: Server, tiny_engine: dict[str, 
     own.stop()
     record = stored(own.data, made["id"])
     assert record.status in ("failed", "incomplete")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_of_an_answer_that_nobody_waited_for_nothing_is_stored(own: Server, stream: bool) -> None:
+    body = json.dumps({"input": "Hello", "ignore_eos": True, "stream": stream}).encode()
+    address = ("127.0.0.1", int(own.url.rsplit(":", 1)[1]))
+    with socket.create_connection(address) as connection:
+        head = b"POST /v1/responses HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
+        connection.sendall(head + body)
+        own.until(lambda: own.metrics()["vllm:num_requests_running"] > 0)
+    own.until_idle()
+    assert own.stop() == 0
+    assert not Database(DataFolder(own.data)).used
 
 
 def test_nobody_sees_another_keys_responses(tiny_engine: dict[str, Any]) -> None:

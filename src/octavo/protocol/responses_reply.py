@@ -201,6 +201,8 @@ class ResponsesReply:
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         [choice] = choices
+        if choice.finish_reason is None:  # nobody waits for it any more, and it is not to be kept
+            return orjson.dumps(self.response)
         self.begin(0, usage)
         logprobs = choice.logprobs
         for piece in choice.parts():
