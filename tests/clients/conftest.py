@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,9 +84,18 @@ class Clients:
 
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    """`octavo serve` of the default model: its address."""
-    command = [sys.executable, "-m", "octavo", "serve", MODEL, "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    """`octavo serve` of the default model: its address. What it stores goes with it."""
+    with (
+        tempfile.TemporaryDirectory() as data,
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "octavo", "serve", MODEL),
+                *("--port", "0", "--data-dir", data, *options),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             match = re.search(r"http://\S+:\d+", process.stdout.readline())
