@@ -79,8 +79,9 @@ def test_keys_guard_every_route_but_health(tiny_engine: dict[str, Any]) -> None:
             response = server.client.get(path, headers=headers)
             assert (response.status_code == 401) != is_health, path
             if not is_health:
-                error = response.json()["error"]
-                assert (error.get("code") or error["type"]) in ("invalid_api_key", "authentication_error")
+                error = response.json()["error"]  # in the words of the API that was asked
+                told = error if isinstance(error, str) else (error.get("code") or error["type"])
+                assert told in ("invalid_api_key", "authentication_error") or "key is missing" in told
                 assert response.headers["www-authenticate"] == "Bearer"
         for key in ("first-key", "second-key"):
             assert server.client.get(path, headers=bearer(key)).status_code != 401

@@ -172,7 +172,7 @@ class Serving:
 
     def no_such_model(self, name: str) -> RequestRefused:
         """404, with the name of what there is."""
-        message = f"The model {name[:100]!r} is not served here; {', '.join(map(repr, self.names))} is."
+        message = f"The model {name[:100]!r} is not served here; {_listed(self.names)}."
         return RequestRefused(404, message, "model_not_found", "model")
 
     def check_unknown(self, names: Iterable[str], path: str) -> None:
@@ -325,3 +325,8 @@ class Serving:
         """A control token's name; None where the model has none."""
         ids = [token] if isinstance(token, int) else list(token or ())
         return self.vocabulary.pieces[ids[0]].decode(errors="replace") if ids else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names))
+    return f"{shown} is" if len(names) == 1 else f"its names are {shown}"
