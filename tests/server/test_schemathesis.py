@@ -52,7 +52,17 @@ def schemathesis(server: Server, document: dict[str, Any], folder: Path, *option
     done = subprocess.run(
         [
             *(sys.executable, "-m", "schemathesis.cli", "run", str(path), "--url", server.url),
-            *("--seed", "6", "--request-timeout", "30", "--no-color", "--continue-on-failure", *options),
+            *(
+                "--workers",
+                "2",
+                "--seed",
+                "6",
+                "--request-timeout",
+                "30",
+                "--no-color",
+                "--continue-on-failure",
+                *options,
+            ),
         ],
         check=False,
         capture_output=True,

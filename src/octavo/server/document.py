@@ -59,7 +59,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"
     status: int = 200
     stream: Any = None
-    """The type of one event, where the answer may be a stream of events."""
+    """The type of one event, where the answer may be a stream."""
+    stream_type: str = "text/event-stream"
+    """The stream's media type; for any other than this one, `stream` is the type of a line."""
     content: Mapping[str, Any] | None = None
     """A body that is no JSON: OpenAPI's `content`, media type to `{"schema": …}`."""
     example: Any = None
@@ -183,7 +185,8 @@ def _operation(
     responses = {operation.status: _answer(operation.status, operation.reply, operation.media_type, known)}
     if operation.stream is not None:
         data = {"anyOf": [_schema(operation.stream, known), _schema(operation.error, known)]}
-        responses[operation.status]["content"]["text/event-stream"] = {"schema": _event(data)}
+        one = _event(data) if operation.stream_type == "text/event-stream" else data
+        responses[operation.status]["content"][operation.stream_type] = {"schema": one}
     for status, kind in operation.statuses.items():
         responses[status] = _answer(status, kind, "application/json", known)
     for status in refusals - responses.keys():

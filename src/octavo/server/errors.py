@@ -59,12 +59,15 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """All that the path takes: each route knows only its own, and a path may have several."""
-    found = set[str]()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods or set()
-    return found
+    """All that the path takes: each route knows only its own, and a path may have several. One that is spelled out is
+    not an id of another."""
+    matching = [
+        route
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+    ]
+    spelled = [route for route in matching if not route.param_convertors]
+    return {method for route in spelled or matching for method in route.methods or ()}
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -55,8 +55,16 @@ _REFUSED = ("/api/copy", "/api/create", "/api/delete", "/api/push")
 
 OPERATIONS = {
     "/": Operation(reply={"type": "string"}, media_type="text/plain"),
-    "/api/chat": Operation(reply=ChatLine, headers=TARGET_HEADERS, error=OllamaErrorReply),
-    "/api/generate": Operation(reply=GenerateLine, headers=TARGET_HEADERS, error=OllamaErrorReply),
+    "/api/chat": Operation(
+        reply=ChatLine, stream=ChatLine, stream_type=NDJSON, headers=TARGET_HEADERS, error=OllamaErrorReply
+    ),
+    "/api/generate": Operation(
+        reply=GenerateLine,
+        stream=GenerateLine,
+        stream_type=NDJSON,
+        headers=TARGET_HEADERS,
+        error=OllamaErrorReply,
+    ),
     "/api/embed": Operation(reply=EmbedAnswer, headers=TARGET_HEADERS, error=OllamaErrorReply),
     "/api/embeddings": Operation(reply=EmbeddingsAnswer, headers=TARGET_HEADERS, error=OllamaErrorReply),
     "/api/tags": Operation(reply=ModelNames, error=OllamaErrorReply),
