@@ -93,7 +93,7 @@ def format_of(template: str) -> CallFormat:
 class CallSplitter:
     """Calls out of a text, in one format. White space around calls belongs to nothing.
 
-    What cannot be read as a call is text, with its mark; arguments that an answer's end cuts off stay as they are.
+    Arguments that the end of an answer cuts off stay as they are; a call that it cuts off before its name is nothing.
     """
 
     def __init__(self, form: CallFormat) -> None:
@@ -115,13 +115,11 @@ class CallSplitter:
 
     def finish(self) -> Sequence[Piece]:
         held, self._held = self._held, ""
-        if self._state == "arguments":
+        if self._state in ("head", "arguments"):
             return ()
         if self._state == "tail":
             found = self._form.tail.match(held)
             held = held[found.end() :] if found else ""
-        if self._state == "head" and self._form.mark is not None:
-            held = self._form.mark + held
         return (Piece(held),) if held.strip() or (held and not self._calls) else ()
 
     def _advance(self, pieces: list[Piece]) -> bool:
