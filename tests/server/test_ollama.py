@@ -178,6 +178,8 @@ def test_to_load_or_unload_changes_nothing(server: Server, keep_alive: Any, reas
     (only,) = lines(server, "/api/generate", keep_alive=keep_alive)
     assert (only["done_reason"], only["response"]) == (reason, "")
     assert len(server.client.get("/api/ps").json()["models"]) == 1
+    headers = {"x-slo-ttft-ms": "soon"}
+    assert server.client.post("/api/generate", json={"model": "tiny"}, headers=headers).status_code == 400
 
 
 def test_models_are_told(server: Server, client: ollama.Client) -> None:

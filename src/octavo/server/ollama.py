@@ -28,12 +28,13 @@ from octavo.protocol.ollama_schema import (
     Shown,
 )
 from octavo.sampling.vectors import check_dimensions
+from octavo.scheduling.inputs import ORDINARY
 from octavo.server.document import Operation
 from octavo.server.embeddings import embed as embed_texts
 from octavo.server.ollama_models import listed, running, shown
 from octavo.server.prompting import ChatPrompt, prompt_chat, read_answer, reasoning_kwargs
 from octavo.server.replies import json_response, read_request
-from octavo.server.running import TARGET_HEADERS, answer_request
+from octavo.server.running import TARGET_HEADERS, answer_request, service_of
 from octavo.server.serving import Serving
 from octavo.text.pieces import PlainText
 
@@ -89,6 +90,7 @@ async def chat(request: Request) -> Response:
     serving, body = await read_request(request, ChatBody)
     body.check_keep_alive()
     if not body.messages:
+        service_of(request, serving, ORDINARY)  # the headers are looked at all the same
         return _loaded(body.model, chat=True, unload=body.unloads, stream=body.streams)
     params, tools = body.sampling(), body.called_tools()
     prompt = await prompt_chat(
@@ -118,6 +120,7 @@ async def generate(request: Request) -> Response:
     body.check_keep_alive()
     body.check()
     if not body.prompt and not body.suffix:
+        service_of(request, serving, ORDINARY)
         return _loaded(body.model, chat=False, unload=body.unloads, stream=body.streams)
     prompt = await _generate_prompt(serving, body)
     context = None if body.raw or body.suffix else prompt.tokens
