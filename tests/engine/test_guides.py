@@ -235,6 +235,7 @@ def test_an_answer_that_cannot_go_on_is_an_error_and_no_whole_one() -> None:
     )
     assert answers["late", 0][-1].finish_reason == "error"
     assert "too complex" in (answers["late", 0][-1].error or "")
+    assert answers["late", 0][-1].refused
     assert answers["b", 0][-1].finish_reason != "error" and not engine.guides.guided
     engine.close()
 

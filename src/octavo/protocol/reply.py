@@ -5,8 +5,8 @@ Each API has its `Reply` (openai_reply and others); `server/answer.py` turns the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -34,21 +34,27 @@ class Usage(msgspec.Struct):
         return self.prompt + self.completion
 
 
-class Call(msgspec.Struct):
+class Call(NamedTuple):
     """A tool that the model wants called."""
 
     name: str
-    arguments: str = ""
+    arguments: str
     """A JSON object, as the model wrote it; cut off where the answer was."""
+
+
+class _Part(NamedTuple):
+    """Text, reasoning or a call, in the pieces that it came in: joining them at the end is linear in their number."""
+
+    kind: Literal["text", "reasoning", "call"]
+    call: int
+    name: str | None
+    pieces: list[str]
 
 
 class Choice(msgspec.Struct):
     """One choice: while it grows, and when it has finished."""
 
     index: int
-    text: str = ""
-    reasoning: str = ""
-    calls: list[Call] = msgspec.field(default_factory=list)
     tokens: list[int] = msgspec.field(default_factory=list)
     """All of its token ids, the one that ended it too."""
     finish_reason: Literal["stop", "length", "tool_calls"] | None = None
@@ -58,37 +64,39 @@ class Choice(msgspec.Struct):
     prompt_tokens: Sequence[int] = ()
     prompt_logprobs: list[dict[str, Any] | None] | None = None
     """Where they are wanted."""
-    _begun: list[tuple[str, int, int]] = msgspec.field(default_factory=list)
-    """Its parts in order: kind, which call, and where it begins in `text` or `reasoning`."""
+    _parts: list[_Part] = msgspec.field(default_factory=list)
 
     def add(self, piece: Piece) -> None:
         """It has one piece more."""
-        if not self._begun or self._begun[-1][:2] != (piece.kind, piece.call):
-            begins = len(self.text if piece.kind == "text" else self.reasoning)
-            self._begun.append((piece.kind, piece.call, begins))
-        if piece.kind == "text":
-            self.text += piece.text
-        elif piece.kind == "reasoning":
-            self.reasoning += piece.text
-        else:
-            if piece.name is not None:
-                self.calls.append(Call(piece.name))
-            self.calls[piece.call].arguments += piece.text
+        parts = self._parts
+        if not parts or (parts[-1].kind, parts[-1].call) != (piece.kind, piece.call):
+            parts.append(_Part(piece.kind, piece.call, piece.name, []))
+        parts[-1].pieces.append(piece.text)
 
-    def parts(self) -> Iterator[Piece]:
+    @property
+    def text(self) -> str:
+        """What is neither reasoning nor a call."""
+        return self._joined("text")
+
+    @property
+    def reasoning(self) -> str:
+        return self._joined("reasoning")
+
+    @property
+    def calls(self) -> list[Call]:
+        """In order."""
+        return [Call(part.name or "", "".join(part.pieces)) for part in self._parts if part.kind == "call"]
+
+    def has(self, kind: Literal["text", "reasoning", "call"]) -> bool:
+        """There is a part of this kind."""
+        return any(part.kind == kind for part in self._parts)
+
+    def parts(self) -> list[Piece]:
         """Its parts in the order in which they were said, each in one piece."""
-        ends = {"text": len(self.text), "reasoning": len(self.reasoning)}
-        parts: list[Piece] = []
-        for kind, number, begins in reversed(self._begun):
-            if kind == "call":
-                call = self.calls[number]
-                parts.append(Piece(call.arguments, "call", number, call.name))
-            elif kind == "text":
-                parts.append(Piece(self.text[begins : ends[kind]]))
-            else:
-                parts.append(Piece(self.reasoning[begins : ends[kind]], "reasoning"))
-            ends[kind] = begins
-        return reversed(parts)
+        return [Piece("".join(part.pieces), part.kind, part.call, part.name) for part in self._parts]
+
+    def _joined(self, kind: Literal["text", "reasoning"]) -> str:
+        return "".join(["".join(part.pieces) for part in self._parts if part.kind == kind])
 
 
 class Reply(Protocol):

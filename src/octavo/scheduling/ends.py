@@ -19,6 +19,8 @@ class End(NamedTuple):
     stop_reason: int | str | None = None
     cut_bytes: int = 0
     error: str | None = None
+    refused: bool = False
+    """The error is the client's."""
 
 
 def end_after(sequence: Sequence, token: int, piece: bytes) -> End | None:
@@ -53,7 +55,9 @@ def without_token(request: Request) -> End:
             error="The model's output is not a number for this prompt; the model or its file is damaged.",
         )
     return End(
-        "error", error="The grammar has become too complex to be followed at this place; make it simpler."
+        "error",
+        error="The grammar has become too complex to be followed at this place; make it simpler.",
+        refused=True,
     )
 
 
@@ -89,6 +93,7 @@ def output_of(
         prompt_samples=() if failed else take_prompt_samples(request),
         cached_tokens=sequence.cached_tokens,
         error=end.error if end else None,
+        refused=end.refused if end else False,
         accepted_tokens=sequence.accepted if end else 0,
         rejected_tokens=sequence.tried - sequence.accepted if end else 0,
         vector=vector,

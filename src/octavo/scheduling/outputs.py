@@ -33,6 +33,8 @@ class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
     """Prompt tokens whose KV was reused from the prefix cache."""
     error: str | None = None
     """With finish_reason "error": one sentence for the client."""
+    refused: bool = False
+    """The error is the client's: what was asked for cannot be done."""
     accepted_tokens: int = 0
     rejected_tokens: int = 0
     """At a finish: how many tokens were guessed for it and were right, and how many were not."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from octavo.backends.base import TokenSample
-from octavo.errors import EngineDied, Overloaded, ServerError
+from octavo.errors import ClientError, EngineDied, OctavoError, Overloaded, ServerError
 from octavo.protocol.logprobs import TextOffsets, chat_logprobs, completion_logprobs, prompt_logprobs
 from octavo.protocol.reply import Choice, Reply, Usage
 from octavo.sampling.params import SamplingParams
@@ -59,7 +59,7 @@ class _Growing:
         for piece in pieces:
             choice.add(piece)
         if output.finish_reason is not None:
-            if choice.reasoning and isinstance(self._splitter, ReasoningSplitter):
+            if choice.has("reasoning") and isinstance(self._splitter, ReasoningSplitter):
                 self._answer.usage.reasoning += self._splitter.tokens_of(
                     choice.tokens, self._answer.vocabulary
                 )
@@ -181,7 +181,7 @@ class Answer:
                 choice.prompt_logprobs = prompt_logprobs(scores, vocabulary, self._prompt_scores)
         return self.reply.whole(self.choices, self.usage)
 
-    def failure(self, output: SequenceOutput) -> ServerError | None:
+    def failure(self, output: SequenceOutput) -> OctavoError | None:
         """The error that `output` stands for."""
         return failure_of(output, self.serving)
 
@@ -212,15 +212,17 @@ class Answer:
 def _reason(output: SequenceOutput, choice: Choice) -> Literal["stop", "length", "tool_calls"]:
     if output.finish_reason == "length":
         return "length"
-    return "tool_calls" if choice.calls else "stop"
+    return "tool_calls" if choice.has("call") else "stop"
 
 
-def failure_of(output: SequenceOutput, serving: Serving) -> ServerError | None:
-    """The error that `output` stands for: "error", and "abort", which is no finish reason of OpenAI's (clients
-    that check would trip over it, the others take the piece for the whole)."""
+def failure_of(output: SequenceOutput, serving: Serving) -> OctavoError | None:
+    """The error that `output` stands for, the client's or ours: "error", and "abort", which is no finish reason of
+    OpenAI's (clients that check would trip over it, the others take the piece for the whole)."""
     if output.finish_reason == "abort":
         return Overloaded("The server is shutting down and could not finish this answer; ask another one.", 5)
     if output.finish_reason != "error":
         return None
     message = output.error or "The engine could not finish this request."
+    if output.refused:
+        return ClientError(message)
     return EngineDied(message) if serving.client.dead else ServerError(message)
