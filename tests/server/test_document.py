@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx2
@@ -46,7 +47,16 @@ def test_it_has_the_bodies(server: Server, document: dict[str, Any]) -> None:
     properties = document["components"]["schemas"][name]["properties"]
     assert "min_p" in properties
     assert len(properties["prompt"]["oneOf"]) == 4
-    assert server.client.get("/docs").status_code == 200
+
+
+def test_the_page_loads_nothing_from_elsewhere(server: Server) -> None:
+    page = server.client.get("/docs")
+    assert page.status_code == 200
+    parts = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(parts) == 3 and "//" not in "".join(parts)
+    for part in parts:
+        assert len(server.client.get(part).content) > 500
+    assert server.client.get("/docs/__init__.py").status_code == 404
 
 
 def test_with_keys_it_says_where_one_is_wanted() -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import orjson
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 import octavo
@@ -21,7 +22,7 @@ from octavo.memory.accounting import Report
 from octavo.server import anthropic, batches, embeddings, errors, files, ollama, openai, responses, tokens
 from octavo.server.auth import KEYLESS, OWNER, KeyCheck, identities
 from octavo.server.batch_runner import BatchRunner
-from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page
+from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page, page_part
 from octavo.server.replies import json_response
 from octavo.server.response_runs import ResponseRuns
 from octavo.server.response_store import ResponseStore
@@ -136,6 +137,14 @@ async def docs(request: Request) -> Response:
     return await asyncio.to_thread(openapi_page, _TITLE)
 
 
+async def docs_part(request: Request) -> Response:
+    """What that page loads."""
+    path = page_part(request.path_params["name"])
+    if path is None:
+        raise HTTPException(404)
+    return FileResponse(path)
+
+
 _ROUTES = (
     Route("/health", health),
     Route("/health/ready", ready),
@@ -145,6 +154,7 @@ _ROUTES = (
     Route("/version", version),
     Route("/openapi.json", document, include_in_schema=False),
     Route("/docs", docs, include_in_schema=False),
+    Route("/docs/{name}", docs_part, include_in_schema=False),
 )
 
 ROUTES = (*(route for module in _MODULES for route in module.ROUTES), *_ROUTES)

@@ -18,6 +18,8 @@ import inspect
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from http import HTTPStatus
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,9 +28,10 @@ from starlette.routing import Route
 
 from octavo.protocol.body import Body
 
-__all__ = ["ErrorReply", "Operation", "openapi_document", "openapi_page"]
+__all__ = ["ErrorReply", "Operation", "openapi_document", "openapi_page", "page_part"]
 
 _METHODS_UNSAID = frozenset({"HEAD", "OPTIONS"})
+_PAGE_PARTS = frozenset({"swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"})
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _KNOWN = frozenset(HTTPStatus)
 _OF_BODIES = (400, 404, 408, 413, 503)
@@ -132,11 +135,27 @@ def openapi_document(
 
 
 def openapi_page(title: str) -> HTMLResponse:
-    """The interactive page over `/openapi.json`."""
+    """The interactive page over `/openapi.json`. All that it loads comes from here: it works without a network."""
     # Imported when it is asked for: with pydantic it would be half of the server's start-up time.
     from fastapi.openapi.docs import get_swagger_ui_html
 
-    return get_swagger_ui_html(openapi_url="/openapi.json", title=title)
+    return get_swagger_ui_html(
+        openapi_url="/openapi.json",
+        title=title,
+        swagger_js_url="/docs/swagger-ui-bundle.js",
+        swagger_css_url="/docs/swagger-ui.css",
+        swagger_favicon_url="/docs/favicon-32x32.png",
+    )
+
+
+def page_part(name: str) -> Path | None:
+    """A file that the page loads; None where there is none of this name."""
+    found = find_spec(
+        "fastapi_swagger"
+    )  # its files are wanted, not its code, which would be imported with them
+    if found is None or not found.submodule_search_locations or name not in _PAGE_PARTS:
+        return None
+    return Path(found.submodule_search_locations[0]) / "resources" / name
 
 
 def _types(bodies: Mapping[str, Any], operations: Mapping[str, Operation]) -> Iterator[Any]:
