@@ -198,7 +198,7 @@ def test_no_stop_string_ends_it_before_min_tokens(server: Server) -> None:
         ({"vllm_xargs": {"a": 1}}, "vllm_xargs", "not supported"),
         ({"frequency_penalty": 2.5}, "frequency_penalty", "at most 2.0"),
         ({"presence_penalty": -2.5}, "presence_penalty", "at least -2.0"),
-        ({"repetition_penalty": 0}, "repetition_penalty", "above 0"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "at least 1e-06"),
         ({"min_p": 1.5}, "min_p", "at most 1.0"),
         ({"top_k": -2}, "top_k", "-2"),
         ({"logit_bias": {"70": -101}}, "logit_bias[70]", "-101"),

@@ -60,7 +60,7 @@ RANGES: Mapping[str, Range] = {
     "top_k": Range(-1, _INT32, whole=True),
     "top_p": Range(0.0, 1.0, above=True),
     "min_p": Range(0.0, 1.0),
-    "repetition_penalty": Range(0.0, 100.0, above=True),
+    "repetition_penalty": Range(1e-6, 100.0),  # a logit divided by less would overflow
     "frequency_penalty": Range(-2.0, 2.0),
     "presence_penalty": Range(-2.0, 2.0),
     "seed": Range(-(2**63), 2**63 - 1, whole=True),
