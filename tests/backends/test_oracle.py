@@ -38,6 +38,7 @@ def cases(shared_dir: Path) -> list[Case]:
     return msgspec.json.decode(text, type=list[Case])
 
 
+@pytest.mark.slow
 def test_reference_is_the_fp32_computation(make: MakeBackend, model_dir: Path, cases: list[Case]) -> None:
     """Prompts in chunks of 64 and all in one batch; tokens are generated, not fed."""
     backend = make("reference", model_dir, LIMITS)

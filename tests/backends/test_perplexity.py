@@ -13,7 +13,10 @@ from octavo.models.store import StoredModel
 from tests.backends.conftest import MakeBackend
 
 
-@pytest.mark.parametrize("kv_dtype", get_args(KvDtype))
+@pytest.mark.parametrize(
+    "kv_dtype",
+    ["bf16", *(pytest.param(one, marks=pytest.mark.slow) for one in get_args(KvDtype) if one != "bf16")],
+)
 def test_native_keeps_the_perplexity(make: MakeBackend, model_dir: Path, kv_dtype: KvDtype) -> None:
     """fp32 arithmetic on the same weights has 18.13."""
     if not TEXT.exists():

@@ -15,7 +15,9 @@ SMALL = Shape(hidden=256, layers=1, heads=4, kv_heads=2, head_dim=64, ffn=512)
 
 
 @pytest.mark.usefixtures("model_dir")
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "form", [*FORMATS[:1], *(pytest.param(form, marks=pytest.mark.slow) for form in FORMATS[1:])]
+)
 def test_every_format_has_weights_of_a_sane_size_and_opens(form: str, tmp_path: Path) -> None:
     path = write_shape(tmp_path / "small.gguf", SMALL, form, vocabulary=49_280, embedding="q8_0")
     model = open_model(path, cache=tmp_path / "cache")

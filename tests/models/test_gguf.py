@@ -42,6 +42,7 @@ def test_a_tiny_model_reads_as_gguf_reads_it(tmp_path: Path) -> None:
     assert_same_as_gguf(path)
 
 
+@pytest.mark.slow
 def test_the_default_model_reads_as_gguf_reads_it(model_path: Path) -> None:
     assert_same_as_gguf(model_path)
 

@@ -188,7 +188,7 @@ def test_a_batch_takes_what_others_leave(narrow: Server) -> None:
 
 def test_a_cancelled_batch_keeps_what_is_answered(narrow: Server) -> None:
     with narrow.openai() as client:
-        lines = [line("first", prompt="a", max_tokens=1), *(line(str(i), **LONG) for i in range(3))]
+        lines = [line("first", prompt="a", max_tokens=1), *(line(str(i), **LONG) for i in range(40))]
         file_id = upload(client, lines)
         batch = create(client, file_id)
         narrow.until(lambda: _completed(client, batch) >= 1)
@@ -257,7 +257,7 @@ def test_no_line_is_lost_or_doubled_when_the_server_ends(
 def test_one_of_two_servers_runs_the_batches(narrow: Server, tiny_engine: dict[str, Any]) -> None:
     other = Server(tiny_engine, data_dir=str(narrow.data))
     with narrow.openai() as client, other.openai(max_retries=0) as second:
-        file_id = upload(client, [line(str(i), **LONG) for i in range(20)])
+        file_id = upload(client, [line(str(i), **LONG) for i in range(60)])
         batch = create(client, file_id)
         with pytest.raises(openai.ConflictError, match="Another server runs the batches"):
             create(second, file_id)
