@@ -90,6 +90,14 @@ def written(grammar: Grammar, text: str, compiler: Compiler = BYTES, size: int =
         (Grammar("lark", 'start: "x" NUMBER\nNUMBER: /[0-9]/'), "x7"),
         (Grammar("gbnf", 'root ::= "x" [0-9]\n'), "x7"),
         (
+            Grammar("gbnf", r'root ::= "\u0430\u0022\\u0430" [\u0430-\u044f] [\U0001F600-\U0001F604]'),
+            'а"\\u0430я😂',
+        ),
+        (
+            Grammar.json({"type": "array", "uniqueItems": False, "items": {"const": 1 << 53}}),
+            "[9007199254740992]",
+        ),
+        (
             Grammar(
                 "lark", f"start: {lark_text('<call>')} {lark_json({'type': 'integer'})} {lark_text('!')}"
             ),
@@ -112,6 +120,11 @@ def test_the_end_is_allowed_where_the_grammar_is_fulfilled(grammar: Grammar, tex
         (Grammar.json({"$ref": "http://example.com/x"}), "retriev"),
         (Grammar.json({"$ref": "#/$defs/no"}), "no"),
         (Grammar("json_schema", "{"), "JSON"),
+        (Grammar.json({"const": (1 << 53) + 1}), "rounded"),
+        (Grammar.json({"$ref": "#"}), "Nothing can ever fulfil it"),
+        (Grammar("regex", r"[^\s\S]"), "Nothing can ever fulfil it"),
+        (Grammar("gbnf", "root ::= root"), "requires itself"),
+        (Grammar("gbnf", r'root ::= "\ud800"'), "d800"),
         (Grammar("regex", "["), "unclosed"),
         (Grammar("regex", r"(a)\1"), "backreferences"),
         (Grammar("regex", "(" * 3000 + ")" * 3000), "invalid regex"),

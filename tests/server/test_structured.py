@@ -20,6 +20,7 @@ SCHEMA = {
     "required": ["a", "b"],
     "additionalProperties": False,
 }
+DEEP = "start: a0\n" + "".join(f"a{i}: a{i + 1}\n" for i in range(2700)) + 'a2700: "x"\n'
 JSON = re.compile(r'\{"a": ".*", "b": (1|null|"x")\}', re.DOTALL)
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 TEXT = {"prompt": "Hello"}
@@ -89,7 +90,7 @@ def test_every_way_to_give_a_schema(server: Server, body: dict[str, Any], asked:
             r"_?\[_?1_?,_?2_?\]_?",
         ),
         ({"guided_json": {"enum": [[1, 2]]}, "guided_whitespace_pattern": "_?"}, r"_?\[_?1_?,_?2_?\]_?"),
-        ({"grammar": "", "response_format": None, "guided_json": None, "regex": "a{4}"}, "aaaa"),
+        ({"grammar": None, "response_format": None, "guided_json": None, "regex": "a{4}"}, "aaaa"),
     ],
     ids=str,
 )
@@ -142,6 +143,12 @@ def test_several_answers_and_several_prompts(server: Server) -> None:
         ({"response_format": {"type": "structural_tag"}}, "response_format.type", "structural_tag"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "xml"),
         ({"response_format": "json_object"}, "response_format", "an object"),
+        *[({name: ""}, name, "is empty") for name in ("guided_json", "json_schema", "guided_regex", "regex",
+            "guided_grammar", "grammar", "ebnf")],
+        ({"structured_outputs": {"json": ""}}, "structured_outputs.json", "is empty"),
+        ({"structured_outputs": {"regex": "", "grammar": "root ::= x"}}, "structured_outputs.regex", "is empty"),
+        ({"guided_grammar": DEEP}, "guided_grammar", "too deep or too large"),
+        ({"guided_json": {"const": 9007199254740993}}, "guided_json", "9007199254740993 at #/const"),
         ({"guided_regex": "["}, "guided_regex", "unclosed"),
         ({"regex": r"(?=a)b"}, "regex", "look"),
         ({"structured_outputs": {"regex": "["}}, "structured_outputs.regex", "unclosed"),
@@ -172,6 +179,28 @@ def test_what_cannot_be_followed_is_refused(
         error = response.json()["error"]
         assert error["param"] == param and reason in error["message"]
     assert said(server, {**TEXT, "regex": "ab"}) == ("ab", "stop"), "others are served"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"guided_regex": "((a{1,100}){1,100}){1,100}"},
+        {"grammar": "root ::= " + " | ".join([f'"x{i}"' for i in range(6000)])},
+        {
+            "guided_json": {
+                "properties": {f"p{i}": {"type": "integer"} for i in range(2000)},
+                "type": "object",
+            }
+        },
+    ],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_what_becomes_too_complex_later_is_the_clients(server: Server, asked: dict[str, Any]) -> None:
+    """It can be compiled, and its first mask be made."""
+    response = server.post("/v1/completions", **TEXT, **asked, max_tokens=60)
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error" and "too complex" in error["message"]
 
 
 def test_large_and_recursive_schemas_hold_up_nobody(server: Server) -> None:

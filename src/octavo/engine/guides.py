@@ -38,6 +38,8 @@ KEPT = 128
 KEPT_BYTES = 2 << 20
 THREADS = 2
 """That compile: a large grammar does not hold up a small one."""
+STACK_BYTES = 64 << 20
+"""Of these threads: llguidance recurses over a grammar. What a server lets through has been compiled with much less."""
 NICENESS = 10
 """Of these threads: a step goes first."""
 REST_S = 0.005
@@ -100,9 +102,10 @@ class Guides:
                 self.guided.setdefault(name, Guided(future.result()))
                 adds.append(add)
                 continue
-            if not isinstance(error, InvalidParameter):
+            known = isinstance(error, InvalidParameter)
+            if not known:
                 _logger.error("a grammar could not be compiled", exc_info=error)
-            refused += told(add, "error", f"The grammar cannot be used: {error}")
+            refused += told(add, "error", f"The grammar cannot be used: {error}", refused=known)
         return adds, refused
 
     def rest(self) -> bool:
@@ -116,7 +119,11 @@ class Guides:
         if future is None or (future.done() and future.exception() is not None):
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(THREADS, "octavo-grammar", initializer=give_way)
-            future = self._kept[grammar] = self._pool.submit(self._compiler.compile, grammar)
+            before = threading.stack_size(STACK_BYTES)
+            try:
+                future = self._kept[grammar] = self._pool.submit(self._compiler.compile, grammar)
+            finally:
+                threading.stack_size(before)
         self._kept.move_to_end(grammar)
         size = sum([len(one.source) for one in self._kept])
         while len(self._kept) > KEPT or (size > KEPT_BYTES and len(self._kept) > 1):
@@ -180,11 +187,13 @@ class Guides:
             self._pool = None
 
 
-def told(add: Add, reason: FinishReason, error: str | None = None) -> Iterable[SequenceOutput]:
-    """The end of a request that the scheduler never saw."""
+def told(
+    add: Add, reason: FinishReason, error: str | None = None, *, refused: bool = False
+) -> Iterable[SequenceOutput]:
+    """The end of a request that the scheduler never saw; `refused`: the error is the client's."""
     for child in range(add.params.n):
         if child not in add.finished:
-            yield SequenceOutput(add.request_id, child, finish_reason=reason, error=error)
+            yield SequenceOutput(add.request_id, child, finish_reason=reason, error=error, refused=refused)
 
 
 def give_way() -> None:

@@ -162,13 +162,17 @@ class Constrained(Body, kw_only=True):
 def _json(
     name: str, schema: dict[str, Any] | str | None, pattern: str | None, compact: bool = False
 ) -> list[tuple[str, Callable[[], Grammar]]]:
-    if schema is None or schema == "":
+    if schema is None:
         return []
+    _check_given(name, schema)
     return [(name, lambda: Grammar.json(schema, compact=compact, whitespace_pattern=pattern))]
 
 
 def _regex(name: str, regex: str | None) -> list[tuple[str, Callable[[], Grammar]]]:
-    return [(name, lambda: Grammar("regex", regex))] if regex else []
+    if regex is None:
+        return []
+    _check_given(name, regex)
+    return [(name, lambda: Grammar("regex", regex))]
 
 
 def _choice(name: str, choices: list[str] | None) -> list[tuple[str, Callable[[], Grammar]]]:
@@ -176,4 +180,13 @@ def _choice(name: str, choices: list[str] | None) -> list[tuple[str, Callable[[]
 
 
 def _grammar(name: str, text: str | None) -> list[tuple[str, Callable[[], Grammar]]]:
-    return [(name, lambda: Grammar.of(text))] if text else []
+    if text is None:
+        return []
+    _check_given(name, text)
+    return [(name, lambda: Grammar.of(text))]
+
+
+def _check_given(name: str, constraint: dict[str, Any] | str) -> None:
+    """Raises InvalidParameter for an empty text, which would be dropped without a word."""
+    if constraint == "":
+        raise InvalidParameter(f"{name} is empty; leave it out, or say what the answer may be.", name)

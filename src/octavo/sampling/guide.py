@@ -9,6 +9,7 @@ llguidance is imported when the first grammar comes (0.1 s), and its table of to
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import msgspec
 
 from octavo.errors import InvalidParameter
 from octavo.sampling.grammar import SPACING, Grammar
+from octavo.sampling.schema import without_pitfalls
 from octavo.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ _MAX_ITEMS_IN_ROW = 4000
 mask of some 70 ms."""
 _MAX_FORCED = 1 << 15
 """Tokens at the beginning of an answer that the grammar leaves no choice about."""
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)", re.DOTALL)
+"""In GBNF."""
+_NOTHING_FITS = "NoExtensionBias"
+"""In an error of llguidance's: from the beginning on, no byte is allowed."""
 _MAX_REASON = 400
 """Characters of an error of llguidance's; it lists all control tokens where one is not known."""
 
@@ -181,7 +187,7 @@ def _source(grammar: Grammar) -> str:
     match grammar.kind:
         case "json_schema":
             try:
-                return LLMatcher.grammar_from_json_schema(grammar.source, defaults=SPACING)
+                return LLMatcher.grammar_from_json_schema(_schema(grammar.source), defaults=SPACING)
             except ValueError as error:
                 raise InvalidParameter(
                     f"The JSON schema is no JSON object: {_short(str(error))}.", "grammar"
@@ -196,11 +202,36 @@ def _source(grammar: Grammar) -> str:
             from llguidance.gbnf_to_lark import any_to_lark
 
             try:
-                return LLMatcher.grammar_from_lark(any_to_lark(grammar.source))
+                return LLMatcher.grammar_from_lark(any_to_lark(_with_characters(grammar.source)))
             except RecursionError:
                 raise InvalidParameter("The grammar is nested too deeply.", "grammar") from None
             except Exception as error:  # noqa: BLE001 - the translator's own errors derive from Exception itself
                 raise InvalidParameter(_short(str(error)), "grammar") from None
+
+
+def _with_characters(gbnf: str) -> str:
+    """The same with characters in the place of their numbers, of which the translator drops leading zeros."""
+
+    def character(match: re.Match[str]) -> str:
+        digits = match[1] or match[2]
+        if digits is None:
+            return match[0]
+        code = int(digits, 16)
+        if code < 0x80:  # a quote, say
+            return f"\\x{code:02X}"
+        return match[0] if 0xD800 <= code < 0xE000 or code > 0x10FFFF else chr(code)
+
+    return _ESCAPE.sub(character, gbnf)
+
+
+def _schema(source: str) -> str:
+    try:
+        schema = msgspec.json.decode(source)
+    except (msgspec.DecodeError, RecursionError):
+        return source  # llguidance says what is wrong
+    if isinstance(schema, dict) and without_pitfalls(schema):
+        return msgspec.json.encode(schema).decode()
+    return source
 
 
 def _alternatives(choices: str) -> str:
@@ -213,5 +244,7 @@ def _alternatives(choices: str) -> str:
 
 def _short(reason: str) -> str:
     """An error of llguidance's, as one line, without the state of its parser."""
+    if _NOTHING_FITS in reason:
+        return "Nothing can ever fulfil it: it asks for what does not exist, or it requires itself."
     line = " ".join(reason.partition("<state>")[0].split())
     return line if len(line) <= _MAX_REASON else f"{line[:_MAX_REASON]}…"

@@ -195,6 +195,7 @@ class _Host:
                 await self._drain()
             finally:
                 stopping.cancel()
+                self._serving.grammars.close()
                 loading.cancel()
                 await asyncio.wait([loading])  # cancelled while it loads, it ends the process
                 await self._hang_up(http, server)
