@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,15 @@ def test_an_empty_file_says_nothing(runs: Runs, tiny_model_path: Path, tmp_path:
         ("a.toml", 'config = "b.toml"', "names no other"),
         ("a.toml", "help = true", "help is no option"),
         ("a.toml", "[serve]\nport = 3", "serve is no option"),
-        ("a.toml", 'port = "x"', "port is \"x\": 'x' is not a port"),
-        ("a.toml", "port = true", "port is true; it must be a text, or a whole number."),
-        ("a.toml", "port = [1]", "port is [1]; it must be a text"),
+        ("a.toml", 'port = "8203"', 'port is "8203"; it must be a whole number.'),
+        ("a.toml", "port = 8203.0", "port is 8203.0; it must be a whole number."),
+        ("a.toml", "port = true", "port is true; it must be a whole number."),
+        ("a.toml", "port = 70000", "port is 70000: '70000' is not a port"),
+        ("a.yaml", "port: '8203'", 'port is "8203"; it must be a whole number.'),
+        ("a.json", '{"port": "8203"}', 'port is "8203"; it must be a whole number.'),
+        ("a.toml", "kv-memory = 0.5", 'it must be a text such as "2GiB", or a whole number of bytes.'),
+        ("a.toml", "tbt-target = 0.5", 'it must be a text such as "50ms", or 0.'),
+        ("a.toml", 'drain-timeout = "3"', 'drain-timeout is "3"; it must be a number.'),
         ("a.toml", 'kv-memory = "many"', "kv-memory is \"many\": 'many' is not a size"),
         ("a.toml", 'policy = "fast"', "'stall-free'"),
         ("a.toml", "policy = 3", "policy is 3; it must be one of static, "),
@@ -150,6 +157,7 @@ def test_what_is_wrong_is_one_sentence(
     shown = capsys.readouterr().err
     assert shown.startswith("error: ") and shown.count("\n") == 1
     assert words in shown
+    assert not re.search(r"[.?!][.?!]\s*$", shown)
     assert str(file) in shown or "API key" in words
     assert not runs
 

@@ -18,6 +18,13 @@ from octavo.errors import SettingsError
 
 __all__ = ["config_defaults"]
 
+_PARSED = {
+    "PORT": ("a whole number", (int,)),
+    "SIZE": ('a text such as "2GiB", or a whole number of bytes', (str, int)),
+    "TIME": ('a text such as "50ms", or 0', (str, int)),
+}
+"""What a file may give where the command line's text is read by a function of ours, by what its help calls it."""
+
 
 def config_defaults(context: typer.Context, path: Path | None) -> Path | None:
     """The callback of an eager option that names a file. Raises SettingsError, or OSError for an unreadable file."""
@@ -40,7 +47,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         values = reader(path.read_text(encoding="utf-8"))
     except ValueError as error:  # what is no UTF-8 among them
-        raise SettingsError(f"{path} cannot be read as {path.suffix[1:].upper()}: {error}.") from None
+        reason = str(error).rstrip(".")
+        raise SettingsError(f"{path} cannot be read as {path.suffix[1:].upper()}: {reason}.") from None
     if values is None:  # an empty YAML file
         return {}
     if not isinstance(values, dict):
@@ -99,7 +107,7 @@ def _checked(context: typer.Context, path: Path, values: dict[str, Any]) -> dict
         parameter = known.get(name)
         if parameter is None:
             raise SettingsError(
-                f"{path}: {key!s:.60} is no option of {context.info_name}; {_hint(name, known)}."
+                f"{path}: {key!s:.60} is no option of {context.info_name}; {_hint(name, known)}"
             )
         assert parameter.name is not None
         if parameter.name in defaults:
@@ -142,9 +150,9 @@ def _as_typed(path: Path, key: str, value: Any, parameter: Any) -> Any:
             return value
         expected = "true or false"
     elif info.parser is not None:
-        if isinstance(value, str) or type(value) is int:
+        expected, types = _PARSED[parameter.metavar]
+        if type(value) in types:
             return str(value)
-        expected = "a text, or a whole number"
     elif kind in (int, float):
         if type(value) is int or (kind is float and type(value) is float):
             return str(value)
