@@ -52,7 +52,12 @@ def test_records() -> None:
 def test_the_first_line_decides_unless_it_is_said() -> None:
     assert read("\ufeff{ not json\n{}")[0].error
     assert [task.prompt for task in read('{"prompt": "x"}', jsonl=False)] == ['{"prompt": "x"}']
-    assert [task.prompt for task in read('x\n{"prompt": "y"}')] == ["x", '{"prompt": "y"}']
+    mixed = 'x\n{"prompt": "y"}'
+    assert [task.prompt for task in read(mixed, jsonl=False)] == ["x", '{"prompt": "y"}']
+    plain, record = read(mixed)
+    assert (plain.prompt, plain.error) == ("x", None)
+    assert record.error is not None and "Line 2 is a record, and the first line is plain" in record.error
+    assert [task.prompt for task in read('x\n{"no": "record"}\n{y')] == ["x", '{"no": "record"}', "{y"]
     assert read("x", jsonl=True)[0].error
     assert read("") == read("\n \n") == []
 

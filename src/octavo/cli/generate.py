@@ -45,7 +45,9 @@ def generate(
         typer.Option("--jsonl/--lines", help="What the prompts are; the default looks at the first line."),
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens of an answer, where a record does not say.")] = 256,
-    temperature: Annotated[float, typer.Option(help="0 is greedy; for records that do not say.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(help="0 is greedy, 100 the most; for records that do not say.")
+    ] = 1.0,
     top_p: Annotated[float, typer.Option(help="For records that do not say.")] = 1.0,
     seed: Annotated[
         int | None, typer.Option(help="For records that do not say; without one, each gets its own.")

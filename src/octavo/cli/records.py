@@ -64,13 +64,18 @@ def read_tasks(
     hash. `jsonl` None: they are records when the first line begins with a brace. `chat`: a plain line, or a record's
     `prompt`, is a user's message. A record without an `id` has the number of its line.
     """
-    fallback = SamplingParams(**defaults)
+    fallback, guessed = SamplingParams(**defaults), jsonl is None
     tasks: list[Task] = []
     seen: dict[str, int] = {}
     for number, line in _lines(file):
         if jsonl is None:
             jsonl = line.lstrip().startswith(b"{")
         task = _record(line, number, defaults) if jsonl else _plain(line, number, fallback)
+        if guessed and not jsonl and _is_record(line):
+            task = Task(
+                number,
+                error=f"Line {number} is a record, and the first line is plain; say what they are: --lines or --jsonl.",
+            )
         if (first := seen.setdefault(_key(task.id), number)) != number:
             task = Task(task.id, error=f"Line {number} has the id of line {first}; ids must differ.")
         if chat and isinstance(task.prompt, str):
@@ -285,6 +290,11 @@ def _record(line: bytes, number: int, defaults: Mapping[str, Any]) -> Task:
     except (msgspec.ValidationError, ClientError) as error:
         return Task(own, error=f"Line {number}: {error}")
     return Task(own, prompt, messages, params)
+
+
+def _is_record(line: bytes) -> bool:
+    record = _json(line) if line.lstrip().startswith(b"{") else None
+    return isinstance(record, dict) and not record.keys().isdisjoint({"prompt", "messages"})
 
 
 def _json(line: bytes) -> Any:
