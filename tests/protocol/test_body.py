@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import InvalidParameter
+from octavo.protocol.anthropic import MessagesRequest
 from octavo.protocol.body import MAX_DEPTH, decode_body
+from octavo.protocol.ollama import ChatBody, EmbedBody
 from octavo.protocol.openai import CompletionRequest
 
 
@@ -86,6 +88,43 @@ def test_errors_name_field_and_value(body: bytes, param: str | None, message: st
         decode_body(body, Outer)
     assert str(caught.value) == message
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        (
+            CompletionRequest,
+            b'{"prompt": "a", "early_stopping": "x"}',
+            'early_stopping must be true or false or "never", not "x".',
+        ),
+        (
+            MessagesRequest,
+            b'{"model": "a", "max_tokens": 1, "messages": [], "service_tier": "x"}',
+            'service_tier must be "auto" or "standard_only", not "x".',
+        ),
+        (
+            MessagesRequest,
+            b'{"model": "a", "max_tokens": 1, "messages": [], "thinking": {"type": "a", "display": "x"}}',
+            'thinking.display must be "omitted" or "summarized", not "x".',
+        ),
+        (ChatBody, b'{"model": "a", "format": "xml"}', 'format must be "json" or an object, not "xml".'),
+        (
+            ChatBody,
+            b'{"model": "a", "options": {"num_ctx": "x"}}',
+            'options.num_ctx must be an integer, not "x".',
+        ),
+        (
+            EmbedBody,
+            b'{"model": "a", "input": "", "options": {"use_mmap": "x"}}',
+            "options.use_mmap must be true or",
+        ),
+    ],
+)
+def test_what_is_allowed_is_told(kind: type[msgspec.Struct], body: bytes, message: str) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        decode_body(body, kind)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_long_value_is_shortened() -> None:

@@ -75,8 +75,11 @@ def test_logprobs_of_both_apis() -> None:
     assert chat(logprobs=False).sampling().logprobs is None
 
 
-def test_the_newer_name_of_max_tokens_wins() -> None:
-    assert chat(max_tokens=5, max_completion_tokens=7).sampling().max_tokens == 7
+def test_both_names_of_max_tokens() -> None:
+    assert chat(max_tokens=7, max_completion_tokens=7).sampling().max_tokens == 7
+    assert chat(max_completion_tokens=7).sampling().max_tokens == 7
+    with pytest.raises(InvalidParameter, match=r"max_tokens is 5, and max_completion_tokens, .* is 7"):
+        chat(max_tokens=5, max_completion_tokens=7).sampling()
     assert chat(max_tokens=5).sampling().max_tokens == 5
     for values in ({"max_completion_tokens": -1}, {"max_completion_tokens": 3, "min_tokens": 4}):
         with pytest.raises(InvalidParameter, match="max_completion_tokens"):
@@ -93,18 +96,9 @@ def test_the_four_kinds_of_prompt(prompt: Any, prompts: Any) -> None:
     assert completion(prompt=prompt).prompts() == prompts
 
 
-@pytest.mark.parametrize("kind", [CompletionRequest, ChatRequest])
-def test_refused_fields_take_only_values_that_ask_for_nothing(
-    kind: type[CompletionRequest | ChatRequest],
-) -> None:
-    assert ("echo" in kind.refused()) == (kind is ChatRequest)
-    for name, nothing in kind.refused().items():
-        for value in nothing:
-            assert kind.check_fields({name: value}) == []
-        for value in (7, "x", ["x"], {"x": 1}, *([] if True in nothing else [True])):
-            with pytest.raises(InvalidParameter, match=f"{name} is not supported") as caught:
-                kind.check_fields({name: value})
-            assert caught.value.param == name
+def test_which_of_the_stop_tokens_is_wrong() -> None:
+    with pytest.raises(InvalidParameter, match=r"^stop_token_ids\[1\] is -1"):
+        completion(stop_token_ids=[3, -1]).sampling()
 
 
 def test_unknown_fields_are_listed_and_known_ones_are_not() -> None:

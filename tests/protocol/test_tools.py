@@ -55,6 +55,11 @@ def test_what_templates_are_given_has_no_more_than_the_client_gave() -> None:
         (TOOLS, {"type": "custom"}, "tool_choice"),
         (
             TOOLS,
+            {"type": "allowed_tools", "allowed_tools": {"mode": "none", "tools": TOOLS}},
+            "tool_choice.allowed_tools.mode",
+        ),
+        (
+            TOOLS,
             {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
             "tool_choice.allowed_tools.tools",
         ),

@@ -332,6 +332,6 @@ def test_a_model_that_cannot_think_is_not_told_to(real_server: Server) -> None:
     body = {"messages": HELLO, "max_tokens": 1100}
     enabled = {"type": "enabled", "budget_tokens": 1024}
     refused = real_server.post("/v1/messages", **body, thinking=enabled)
-    assert "thinking.type is 'enabled', and this model does not reason" in error_of(refused, 400)[1]
+    assert "thinking.type asks for reasoning, and this model does not reason" in error_of(refused, 400)[1]
     for left in ("adaptive", "disabled"):
         assert tokens(real_server, HELLO, thinking={"type": left}) == tokens(real_server, HELLO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import time
 from typing import Any
@@ -159,6 +160,32 @@ def test_a_body_too_large_is_a_413(server: Server, chunked: bool) -> None:
     content: Any = (piece for _ in range(count)) if chunked else piece * count
     error_of(server.client.post("/v1/completions", content=content), 413)
     server.complete(prompt="a", max_tokens=1)
+
+
+def test_a_body_in_another_encoding_is_a_415(server: Server) -> None:
+    packed = gzip.compress(b'{"prompt": "a"}')
+    for path in ("/v1/completions", "/v1/messages", "/api/chat"):
+        refused = server.client.post(path, content=packed, headers={"content-encoding": "gzip"})
+        assert refused.status_code == 415
+        assert "content-encoding is 'gzip'" in refused.text and "identity" in refused.text
+    plain = {"prompt": "a", "max_tokens": 1}
+    assert server.client.post(
+        "/v1/completions", json=plain, headers={"content-encoding": "identity"}
+    ).is_success
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("/v1/completions", "prompt"), ("/v1/chat/completions", "messages"), ("/v1/responses", "input")],
+)
+def test_a_prompt_that_is_too_long_is_named_as_the_route_has_it(
+    server: Server, path: str, field: str
+) -> None:
+    text = "a b " * 1500
+    given: Any = [{"role": "user", "content": text}] if field == "messages" else text
+    error = error_of(server.post(path, **{field: given}), 400)
+    assert (error["param"], error["code"]) == (field, "context_length_exceeded")
+    assert "tokens" in error["message"]
 
 
 def test_a_text_that_can_never_fit_is_refused_before_it_is_tokenized(server: Server) -> None:

@@ -207,7 +207,7 @@ def test_no_stop_string_ends_it_before_min_tokens(server: Server) -> None:
         ({"logit_bias": [1]}, "logit_bias", "must be an object"),
         ({"stop": [""]}, "stop", "empty string"),
         ({"stop": 5}, "stop", "must be"),
-        ({"stop_token_ids": [-1]}, "stop_token_ids", "-1"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]", "-1"),
         ({"stop_token_ids": ["a"]}, "stop_token_ids[0]", 'not "a"'),
         ({"seed": -(2**63) - 1}, "seed", "lie in"),
         ({"user": 5}, "user", "must be a string"),

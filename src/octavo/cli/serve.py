@@ -138,6 +138,8 @@ def serve(
             settings[name] = str(Path(settings[name]).absolute())
     if data_dir == "":
         raise typer.BadParameter("it is empty; name a folder.", param_hint="--data-dir")
+    if "" in (served_model_name or ()):
+        raise typer.BadParameter("it is empty; give a name.", param_hint="--served-model-name")
     name, *aliases = dict.fromkeys(served_model_name or [model])
     settings, _draft = with_draft(settings)
     stored = fetch(model)  # both kept until the end: an engine that is restarted needs the folders again

@@ -6,8 +6,8 @@ the assistant's, a tool's result is a message of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from octavo.protocol.body import Body, renamed
 from octavo.protocol.conversation import CalledFunction, Message, ToolCall
 from octavo.protocol.tools import Function, ToolDefinition, Tools, tools_of
 from octavo.protocol.tools import ToolChoice as OpenAIChoice
+from octavo.protocol.unserved import REFUSED, REFUSED_OF_TOKENS
 from octavo.sampling.grammar import Grammar
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Service
@@ -30,9 +31,21 @@ MIN_BUDGET_TOKENS = 1024
 
 # What would change the answer if it were served, with the values that ask for nothing.
 _REFUSED: dict[str, tuple[Any, ...]] = {
+    **REFUSED,
     "container": (None,),
     "mcp_servers": (None, []),
     "speed": (None, "standard"),
+}
+_OF_ANSWERS = REFUSED.keys() - REFUSED_OF_TOKENS.keys() - {"instructions", "options", "think"}
+"""No count of a prompt's tokens depends on them."""
+_INSTEAD = {
+    "instructions": "system",
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "reasoning_effort": "output_config.effort",
+    "response_format": "output_config.format",
+    "stop": "stop_sequences",
+    "think": "thinking",
 }
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _NOT_READ = {
@@ -112,6 +125,10 @@ class CountTokensRequest(Body, kw_only=True):
     """POST /v1/messages/count_tokens."""
 
     inert = frozenset({"cache_control", "diagnostics", "inference_geo", "user_profile_id"})
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        name: nothing for name, nothing in _REFUSED.items() if name not in _OF_ANSWERS
+    }
+    instead: ClassVar[Mapping[str, str]] = _INSTEAD
 
     messages: list[Turn]
     system: str | list[Block] | None = None
@@ -123,14 +140,6 @@ class CountTokensRequest(Body, kw_only=True):
     """The older place of `output_config.format`."""
     context_management: ContextManagement | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-
-    @classmethod
-    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        """Raise InvalidParameter for what is asked for and not there; the names that nobody knows."""
-        for name, nothing in _REFUSED.items():
-            if name in raw and raw[name] not in nothing:
-                raise InvalidParameter(f"{name} is not supported by this server; leave it out.", name)
-        return [name for name in super().check_fields(raw) if name not in _REFUSED]
 
     def conversation(self) -> list[Message]:
         """The system prompt and the messages, those of one role in a row made one. Raises InvalidParameter."""
@@ -248,6 +257,8 @@ class CountTokensRequest(Body, kw_only=True):
 
 class MessagesRequest(CountTokensRequest, kw_only=True):
     """POST /v1/messages."""
+
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = _REFUSED
 
     max_tokens: int
     stream: bool | None = None

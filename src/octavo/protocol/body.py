@@ -10,8 +10,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from octavo.errors import InvalidParameter
+from octavo.protocol.unserved import INSTEAD, REFUSED, left_over
 
 __all__ = ["MAX_DEPTH", "Body", "decode_body", "renamed", "whole_numbers"]
 
@@ -26,13 +28,18 @@ class Body(msgspec.Struct, kw_only=True):
 
     inert: ClassVar[frozenset[str]] = frozenset({"user"})
     """Fields that are known, and nothing follows from them."""
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = REFUSED
+    """Fields that are refused where the body does not have them, with the values that ask for nothing."""
+    instead: ClassVar[Mapping[str, str]] = INSTEAD
+    """What to use for some of them."""
 
     model: str | None = None
 
     @classmethod
     def check_fields(cls, raw: dict[str, Any]) -> list[str]:
         """The names that nobody knows. Raises InvalidParameter for what is asked for and not there."""
-        return sorted(raw.keys() - set(cls.__struct_encode_fields__) - cls.inert)
+        known = frozenset(cls.__struct_encode_fields__) | cls.inert
+        return left_over(raw, known, cls.refused, cls.instead)
 
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -84,7 +91,7 @@ def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
             with suppress(msgspec.ValidationError):
                 whole = whole_numbers(raw)
                 return msgspec.convert(whole, kind), whole
-        raise _explained(str(error), raw) from None
+        raise _explained(str(error), raw, kind) from None
 
 
 def whole_numbers(value: Any) -> Any:
@@ -175,7 +182,7 @@ def _containers(container: Any) -> Iterator[Any]:
     return (value for value in values if isinstance(value, dict | list))
 
 
-def _explained(message: str, raw: dict[str, Any]) -> InvalidParameter:
+def _explained(message: str, raw: dict[str, Any], kind: type[msgspec.Struct]) -> InvalidParameter:
     """msgspec's error in our words: the field, what it must be, what it is."""
     match = _WHERE.fullmatch(message)
     assert match is not None
@@ -187,11 +194,37 @@ def _explained(message: str, raw: dict[str, Any]) -> InvalidParameter:
         return InvalidParameter(f"{name} is missing; it is required.", name)
     if expected := _EXPECTED.fullmatch(what):
         # null is not offered: where it may stand, it means that the field is not there.
-        types = [_WORDS.get(kind, kind) for kind in expected["types"].split(" | ") if kind != "null"]
+        types = [_WORDS.get(one, one) for one in expected["types"].split(" | ") if one != "null"]
         place, value = _found(raw, steps, expected["got"]) or (path, None)
         name = place.removeprefix(".")
         return InvalidParameter(f"{name} must be {' or '.join(types)}, not {_shown(value)}.", name)
+    if what.startswith("Invalid enum value") and (found := _found(raw, steps, "str")):
+        name = found[0].removeprefix(".")
+        allowed = " or ".join(dict.fromkeys(_allowed(inspect.type_info(kind), steps)))
+        return InvalidParameter(f"{name} must be {allowed}, not {_shown(found[1])}.", name)
     return InvalidParameter(f"{name}: {what}." if name else f"{what}.", name or None)
+
+
+def _allowed(kind: inspect.Type, steps: list[tuple[str, str, str]]) -> Iterator[str]:
+    """What may stand at msgspec's place, in words; "" is not offered, which means that the field is not there."""
+    match kind:
+        case inspect.Metadata(type=inner):
+            yield from _allowed(inner, steps)
+        case inspect.UnionType(types=types):
+            for one in types:
+                yield from _allowed(one, steps)
+        case inspect.LiteralType(values=values) if not steps:
+            yield from (_shown(value) for value in values if value != "")
+        case inspect.BoolType() if not steps:
+            yield _WORDS["bool"]
+        case inspect.DictType() if not steps:
+            yield _WORDS["object"]
+        case inspect.StructType(fields=fields) if steps:
+            for field in fields:
+                if field.encode_name == steps[0][0]:
+                    yield from _allowed(field.type, steps[1:])
+        case inspect.ListType(item_type=inner) | inspect.DictType(value_type=inner) if steps:
+            yield from _allowed(inner, steps[1:])
 
 
 def _found(value: Any, steps: list[tuple[str, str, str]], got: str) -> tuple[str, Any] | None:

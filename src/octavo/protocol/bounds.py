@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from octavo.sampling.ranges import RANGES, Range
 
-__all__ = ["BOUNDS", "TOKEN_IDS", "one_of", "within"]
+__all__ = ["BOUNDS", "TOKEN", "TOKEN_IDS", "one_of", "within"]
 
 _MOST_TOKENS = 2**31 - 1
 
@@ -27,7 +27,9 @@ BOUNDS: Mapping[str, Range] = {
 }
 """By the field's name."""
 
-TOKEN_IDS = Meta(extra_json_schema={"items": {"type": "integer", "minimum": 0, "maximum": _MOST_TOKENS}})
+TOKEN = Range(0, _MOST_TOKENS, whole=True)
+"""A token's id, whatever the model."""
+TOKEN_IDS = Meta(extra_json_schema={"items": {"type": "integer", **TOKEN.schema()}})
 
 
 def within(name: str) -> Meta:

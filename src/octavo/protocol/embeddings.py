@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -13,7 +14,7 @@ from octavo.protocol.body import Body
 from octavo.protocol.bounds import BOUNDS, within
 from octavo.protocol.openai import service_of_fields
 from octavo.protocol.prompts import PROMPT_SCHEMA, prompts_of
-from octavo.protocol.unserved import INERT
+from octavo.protocol.unserved import INERT, REFUSED
 from octavo.sampling.vectors import as_base64
 from octavo.scheduling.inputs import Service
 
@@ -25,6 +26,7 @@ MAX_INPUTS = 2048
 # What would change the answer if it were served, with the values that ask for nothing. They are of vLLM, and of servers
 # that cut what is too long.
 _REFUSED: dict[str, tuple[Any, ...]] = {
+    **REFUSED,
     "embed_dtype": (None, "float32"),
     "endianness": (None, "native", "little"),
     "messages": (None, []),
@@ -37,6 +39,8 @@ class EmbeddingRequest(Body, kw_only=True):
     """POST /v1/embeddings. null means the default, as if the field were not there."""
 
     inert: ClassVar[frozenset[str]] = INERT
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = _REFUSED
+    instead: ClassVar[Mapping[str, str]] = {"messages": "input", "prompt": "input"}
 
     input: Annotated[str | list[Any], Meta(extra_json_schema=PROMPT_SCHEMA)]
     encoding_format: Annotated[str, Meta(extra_json_schema={"enum": ["float", "base64"]})] | None = None
@@ -59,16 +63,6 @@ class EmbeddingRequest(Body, kw_only=True):
     """Who asks, of those that share an API key: each gets an equal part of the key's share."""
     profile: Annotated[str, Meta(extra_json_schema={"enum": list(get_args(ProfileName))})] | None = None
     """The kind of use, which says what is to be fast; the server's own, if it is not given."""
-
-    @classmethod
-    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        unknown = []
-        for name in super().check_fields(raw):
-            if name not in _REFUSED:
-                unknown.append(name)
-            elif not any(type(raw[name]) is type(value) and raw[name] == value for value in _REFUSED[name]):
-                raise InvalidParameter(f"{name} is not supported on this route; leave it out.", name)
-        return unknown
 
     def inputs(self) -> list[str] | list[list[int]]:
         """One or more, all texts or all token ids. Raises InvalidParameter."""

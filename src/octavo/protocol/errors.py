@@ -9,7 +9,7 @@ from octavo.errors import CapacityError, ClientError, EngineDied, InvalidParamet
 __all__ = ["RequestRefused", "error_body", "error_headers", "error_object", "error_status"]
 
 
-_PROMPTS = ("prompt", "input")
+_PROMPTS = ("prompt", "messages", "input")
 """Fields that are too long when they have too many tokens."""
 
 

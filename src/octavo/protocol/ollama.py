@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -11,6 +12,7 @@ from octavo.errors import InvalidParameter
 from octavo.protocol.body import Body, renamed
 from octavo.protocol.conversation import CalledFunction, Message, ToolCall
 from octavo.protocol.tools import ToolDefinition, Tools, tools_of
+from octavo.protocol.unserved import EMPTY, REFUSED
 from octavo.sampling.grammar import Grammar
 from octavo.sampling.params import MAX_LOGPROBS, SamplingParams
 
@@ -29,11 +31,6 @@ TEMPERATURE, TOP_K, TOP_P = 0.8, 40, 0.9
 _DURATION = re.compile(
     r"-?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))*|-?0"
 )
-_LOADING = frozenset({
-    "embedding_only", "f16_kv", "logits_all", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu", "num_keep",
-    "num_thread", "numa", "use_mlock", "use_mmap", "vocab_only",
-})  # fmt: skip
-"""Options of how a model is loaded, which is settled when the server starts. No answer depends on them."""
 # What would change the answer if it were served, with the values that ask for nothing.
 _REFUSED_OPTIONS: dict[str, tuple[Any, ...]] = {
     "mirostat": (None, 0),
@@ -44,7 +41,26 @@ _REFUSED_OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Options(msgspec.Struct, kw_only=True):
+class _Loading(msgspec.Struct, kw_only=True):
+    """How a model is loaded, which is settled when the server starts. No answer depends on it."""
+
+    embedding_only: bool | None = None
+    f16_kv: bool | None = None
+    logits_all: bool | None = None
+    low_vram: bool | None = None
+    main_gpu: int | None = None
+    num_batch: int | None = None
+    num_ctx: int | None = None
+    num_gpu: int | None = None
+    num_keep: int | None = None
+    num_thread: int | None = None
+    numa: bool | None = None
+    use_mlock: bool | None = None
+    use_mmap: bool | None = None
+    vocab_only: bool | None = None
+
+
+class Options(_Loading, kw_only=True):
     """`options`: how tokens are chosen. null is the default."""
 
     temperature: float | None = None
@@ -63,10 +79,33 @@ class Options(msgspec.Struct, kw_only=True):
     frequency_penalty: float | None = None
 
 
+_TOP_LEVEL = frozenset(Options.__struct_encode_fields__) - set(_Loading.__struct_encode_fields__)
+_REFUSED = {
+    **REFUSED,
+    **dict.fromkeys(_TOP_LEVEL, (None,)),
+    "context": EMPTY,
+    "images": EMPTY,
+}
+_INSTEAD = {name: f"options.{name}" for name in _TOP_LEVEL} | {
+    "instructions": "a system message",
+    "max_completion_tokens": "options.num_predict",
+    "max_output_tokens": "options.num_predict",
+    "max_tokens": "options.num_predict",
+    "reasoning_effort": "think",
+    "repetition_penalty": "options.repeat_penalty",
+    "response_format": "format",
+    "stop_sequences": "options.stop",
+    "system": "a system message",
+    "thinking": "think",
+}
+
+
 class _Asked(Body, kw_only=True):
     """What all have."""
 
     inert = frozenset({"shift", "truncate"})
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = _REFUSED
+    instead: ClassVar[Mapping[str, str]] = _INSTEAD
 
     model: str
     keep_alive: str | int | float | None = None
@@ -83,7 +122,7 @@ class _Asked(Body, kw_only=True):
             if options.get(name) not in nothing:
                 field = f"options.{name}"
                 raise InvalidParameter(f"{field} is not supported by this server; leave it out.", field)
-        known = {*Options.__struct_encode_fields__, *_LOADING, *_REFUSED_OPTIONS}
+        known = {*Options.__struct_encode_fields__, *_REFUSED_OPTIONS}
         return unknown + [f"options.{name}" for name in sorted(options.keys() - known)]
 
     def check_keep_alive(self) -> None:
@@ -291,20 +330,21 @@ class EmbedBody(_Asked, kw_only=True):
     truncate: bool | None = None
     """false: refuse a text that is too long, instead of cutting its end off."""
     dimensions: int | None = None
-    options: dict[str, Any] | None = None
+    options: Options | None = None
 
 
 class EmbeddingsBody(_Asked, kw_only=True):
     """POST /api/embeddings, the older form."""
 
     prompt: str
-    options: dict[str, Any] | None = None
+    options: Options | None = None
 
 
 class ModelBody(Body, kw_only=True):
     """A request about a model."""
 
     inert = frozenset({"insecure", "stream", "verbose"})
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     name: str | None = None
     """The older name of `model`."""

@@ -7,7 +7,7 @@ passed over, and `check_fields` lists those.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -15,12 +15,12 @@ from msgspec import UNSET, Meta, UnsetType
 from octavo.config import ProfileName
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import whole_numbers
-from octavo.protocol.bounds import BOUNDS, TOKEN_IDS, one_of, within
+from octavo.protocol.bounds import BOUNDS, TOKEN, TOKEN_IDS, one_of, within
 from octavo.protocol.conversation import ContentPart, Message, conversation_of, joined
 from octavo.protocol.prompts import PROMPT_SCHEMA, is_several, prompts_of
 from octavo.protocol.structured import Constrained
 from octavo.protocol.tools import ToolChoice, ToolDefinition, Tools, tools_of
-from octavo.protocol.unserved import INERT, INSTEAD, REFUSED
+from octavo.protocol.unserved import INERT
 from octavo.sampling.params import MAX_STOPS, SamplingParams
 from octavo.scheduling.inputs import Service
 
@@ -51,6 +51,8 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 class _Request(Constrained, kw_only=True):
     """What both requests share. null means the default, as if the field were not there."""
+
+    inert: ClassVar[frozenset[str]] = INERT
 
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -98,24 +100,6 @@ class _Request(Constrained, kw_only=True):
     def include_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    @classmethod
-    def refused(cls) -> dict[str, tuple[Any, ...]]:
-        """The fields that this request does not have and may not ask for, with the values that ask for nothing."""
-        return {name: REFUSED[name] for name in REFUSED.keys() - set(cls.__struct_encode_fields__)}
-
-    @classmethod
-    def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        """Raise InvalidParameter for what is asked for and not there; the names that nobody knows."""
-        own, unknown = set(cls.__struct_encode_fields__), []
-        for name in sorted(raw.keys() - own - INERT):
-            nothing = REFUSED.get(name)
-            if nothing is None:
-                unknown.append(name)
-            elif not any(_same(raw[name], value) for value in nothing):
-                hint = f"use {INSTEAD[name]}" if name in INSTEAD else "leave it out"
-                raise InvalidParameter(f"{name} is not supported on this route; {hint}.", name)
-        return unknown
-
     def _sampling(self, **own: Any) -> SamplingParams:
         if self.stream_options is not None:
             if not self.stream:
@@ -138,6 +122,8 @@ class _Request(Constrained, kw_only=True):
         ):
             if wanted and self.stream:
                 raise InvalidParameter(f"{name} is not supported with stream; leave one of them out.", name)
+        for place, token in enumerate((self.stop_token_ids or ())[:MAX_STOPS]):
+            TOKEN.check(f"stop_token_ids[{place}]", token)
         stop = self.stop
         own |= self._beams(own)
         given: dict[str, Any] = {
@@ -303,6 +289,12 @@ class ChatRequest(_Request, kw_only=True):
             "logprobs": (self.top_logprobs or 0) if self.logprobs else None,
             "prompt_logprobs": self.prompt_logprobs,
         }
+        if len({self.max_tokens, self.max_completion_tokens} - {None}) > 1:
+            raise InvalidParameter(
+                f"max_tokens is {self.max_tokens}, and max_completion_tokens, its newer name, is "
+                f"{self.max_completion_tokens}; leave one out.",
+                "max_tokens",
+            )
         if self.max_completion_tokens is None:
             return self._sampling(max_tokens=self.max_tokens, **scores)
         try:
@@ -313,11 +305,6 @@ class ChatRequest(_Request, kw_only=True):
                 for text in (str(error), error.param)
             )
             raise InvalidParameter(message or "", param) from None
-
-
-def _same(value: Any, nothing: Any) -> bool:
-    """Equal and of the same kind: False is not 0 here."""
-    return value == nothing and isinstance(value, bool) == isinstance(nothing, bool)
 
 
 def service_of_fields(

@@ -12,8 +12,9 @@ import msgspec
 
 from octavo.errors import InvalidParameter
 from octavo.protocol.conversation import CalledFunction, ContentPart, Message, ToolCall
+from octavo.protocol.unknown import unknown_of
 
-__all__ = ["Item", "answer_message", "item_id", "items_of", "messages_of", "response_of"]
+__all__ = ["Item", "answer_message", "item_id", "items_of", "messages_of", "response_of", "unknown_in_items"]
 
 Item = dict[str, Any]
 """As OpenAI writes it: complete, with an id."""
@@ -22,6 +23,39 @@ _ID_DIGITS = 32
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
 _ROLES = ("user", "system", "developer", "assistant")
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+
+
+_FIELDS: dict[str, frozenset[str]] = {
+    "message": frozenset({"content", "role"}),
+    "function_call": frozenset({"arguments", "call_id", "name"}),
+    "function_call_output": frozenset({"call_id", "output"}),
+    "reasoning": frozenset({"content", "encrypted_content", "summary"}),
+    "item_reference": frozenset(),
+}
+_OF_ALL = frozenset({"id", "status", "type"})
+_PART_FIELDS = {
+    "output_text": frozenset({"annotations", "logprobs", "text", "type"}),
+    "refusal": frozenset({"refusal", "type"}),
+}
+_TEXT_FIELDS = frozenset({"text", "type"})
+
+
+def unknown_in_items(given: Any) -> Iterator[str]:
+    """Paths such as `input[0].foo` of a request's `input` as it was written. What cannot be read is passed over."""
+    for place, item in enumerate(given if isinstance(given, list) else ()):
+        if not isinstance(item, dict):
+            continue
+        kind = item.get("type", "message" if "role" in item else "item_reference")
+        if not isinstance(kind, str) or kind not in _FIELDS:
+            continue
+        name = f"input[{place}]"
+        yield from unknown_of(item, _FIELDS[kind] | _OF_ALL, name)
+        for field in ("content", "output", "summary"):
+            parts = item.get(field)
+            for i, part in enumerate(parts if isinstance(parts, list) else ()):
+                if isinstance(part, dict):
+                    fields = _PART_FIELDS.get(str(part.get("type")), _TEXT_FIELDS)
+                    yield from unknown_of(part, fields, f"{name}.{field}[{i}]")
 
 
 def item_id(kind: str, response_id: str, place: int, *, given: bool = False) -> str:

@@ -5,7 +5,7 @@ A field is honoured, or refused by name where it asks for what there is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
@@ -13,13 +13,15 @@ import msgspec
 from msgspec import Meta
 
 from octavo.config import ProfileName
-from octavo.errors import InvalidParameter
+from octavo.errors import CapacityError, InvalidParameter
 from octavo.protocol.body import Body
 from octavo.protocol.bounds import one_of, within
 from octavo.protocol.openai import ChatRequest
-from octavo.protocol.structured import ResponseFormat, StructuredOutputs
+from octavo.protocol.response_items import unknown_in_items
+from octavo.protocol.structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
 from octavo.protocol.tools import Function, ToolChoice, ToolDefinition
-from octavo.protocol.unserved import REFUSED
+from octavo.protocol.unknown import unknown_of
+from octavo.protocol.unserved import EMPTY, REFUSED
 
 __all__ = ["InputTokensRequest", "ResponsesRequest", "in_own_words"]
 
@@ -43,30 +45,39 @@ _INCLUDABLE = frozenset({
     "web_search_call.results",
 })  # fmt: skip
 
-_EMPTY: tuple[Any, ...] = (None, [], {}, "")
-# What would change the answer if it were served, with the values that ask for nothing, and what to use instead.
-_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "access_programs": (_EMPTY, "leave it out"),
-    "background_options": (_EMPTY, "leave it out"),
-    "best_of": ((None, 1), "leave it out"),
-    "context_management": (_EMPTY, "leave it out; this server compacts nothing"),
-    "conversation": (_EMPTY, "use previous_response_id; this server keeps no conversations"),
-    "echo": ((None, False), "leave it out"),
-    "image": (_EMPTY, "leave it out"),
-    "logprobs": ((None, False), f"use top_logprobs, and include {LOGPROBS}"),
-    "max_completion_tokens": ((None,), "use max_output_tokens"),
-    "max_tokens": ((None,), "use max_output_tokens"),
-    "messages": (_EMPTY, "use input"),
-    "modalities": ((None, ["text"]), "leave it out"),
-    "moderation": (_EMPTY, "leave it out"),
-    "n": ((None, 1), "send the request several times"),
-    "prompt": (_EMPTY, "use input; this server keeps no prompts"),
-    "prompt_cache_options": (_EMPTY, "leave it out; prompts are always cached"),
-    "reasoning_effort": ((None,), "use reasoning.effort"),
-    "response_format": (_EMPTY, "use text.format"),
-    "suffix": (_EMPTY, "use the completions endpoint"),
-    "verbosity": ((None,), "use text.verbosity"),
+# What would change the answer if it were served, with the values that ask for nothing.
+_REFUSED: dict[str, tuple[Any, ...]] = {
+    **REFUSED,
+    "access_programs": EMPTY,
+    "background_options": EMPTY,
+    "context_management": EMPTY,
+    "conversation": EMPTY,
+    "image": EMPTY,
+    "moderation": EMPTY,
+    "prompt_cache_options": EMPTY,
+    "reasoning_effort": (None,),
+    "verbosity": (None,),
 }
+_INSTEAD = {
+    "conversation": "previous_response_id; this server keeps no conversations",
+    "logprobs": f"top_logprobs, and include {LOGPROBS}",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "prompt": "input; this server keeps no prompts",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "stop_sequences": "stop",
+    "suffix": "the completions endpoint",
+    "system": "instructions",
+    "think": "reasoning.effort",
+    "thinking": "reasoning.effort",
+    "verbosity": "text.verbosity",
+}
+
+
+_FORMAT_FIELDS = frozenset(JsonSchemaFormat.__struct_encode_fields__) | {"type"}
+_CHOICE_FIELDS = frozenset({"mode", "name", "tools", "type"})
 
 
 class ResponseStreamOptions(msgspec.Struct, kw_only=True):
@@ -106,6 +117,8 @@ class ResponsesRequest(Body, kw_only=True):
     """POST /v1/responses. null means the default, as if the field were not there."""
 
     inert: ClassVar[frozenset[str]] = frozenset({"prompt_cache_retention"})
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = _REFUSED
+    instead: ClassVar[Mapping[str, str]] = _INSTEAD
 
     input: str | list[Any] | None = None
     instructions: str | None = None
@@ -156,20 +169,7 @@ class ResponsesRequest(Body, kw_only=True):
 
     @classmethod
     def check_fields(cls, raw: dict[str, Any]) -> list[str]:
-        unknown = []
-        for name in super().check_fields(raw):
-            if name in _REFUSED:
-                nothing, instead = _REFUSED[name]
-            elif name in REFUSED or name in ChatRequest.__struct_encode_fields__:
-                nothing, instead = REFUSED.get(name, (*_EMPTY, False)), "leave it out"
-            else:
-                unknown.append(name)
-                continue
-            if not any(
-                raw[name] == one and isinstance(raw[name], bool) == isinstance(one, bool) for one in nothing
-            ):
-                raise InvalidParameter(f"{name} is not supported on this route; {instead}.", name)
-        return unknown
+        return [*super().check_fields(raw), *unknown_in_items(raw.get("input")), *_unknown_in_choices(raw)]
 
     @property
     def logprobs(self) -> bool:
@@ -332,6 +332,17 @@ def _tool(tool: FunctionTool, place: int) -> ToolDefinition:
     return ToolDefinition(type="function", function=function)
 
 
+def _unknown_in_choices(raw: dict[str, Any]) -> Iterator[str]:
+    """Of the two fields that are read as objects of a chat."""
+    if isinstance(text := raw.get("text"), dict):
+        yield from unknown_of(text.get("format"), _FORMAT_FIELDS, "text.format")
+    choice = raw.get("tool_choice")
+    yield from unknown_of(choice, _CHOICE_FIELDS, "tool_choice")
+    if isinstance(choice, dict) and isinstance(tools := choice.get("tools"), list):
+        for i, tool in enumerate(tools):
+            yield from unknown_of(tool, _CHOICE_FIELDS, f"tool_choice.tools[{i}]")
+
+
 def _tool_choice(choice: str | dict[str, Any] | None) -> str | ToolChoice | None:
     """Names of functions lie one object deeper in a chat."""
     if not isinstance(choice, dict):
@@ -377,6 +388,7 @@ _RENAMED = (
     ("response_format.json_schema", "text.format"),
     ("response_format", "text.format"),
     ("reasoning_effort", "reasoning.effort"),
+    ("tool_choice.allowed_tools.", "tool_choice."),
     ("messages", "input"),
 )
 """A chat's fields, by the names that they have here."""
@@ -384,10 +396,10 @@ _RENAMED = (
 
 @contextmanager
 def in_own_words() -> Iterator[None]:
-    """Turn an InvalidParameter about a chat's field into one about the field of this route."""
+    """Turn an error about a chat's field into one about the field of this route."""
     try:
         yield
-    except InvalidParameter as error:
+    except (InvalidParameter, CapacityError) as error:
         message, param = str(error), error.param
         for chat, own in _RENAMED:
             message, param = message.replace(chat, own), param and param.replace(chat, own)

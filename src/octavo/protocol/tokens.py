@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import Body
 from octavo.protocol.conversation import Message, conversation_of
 from octavo.protocol.tools import ToolDefinition, tools_of
+from octavo.protocol.unserved import REFUSED_OF_TOKENS
 
 __all__ = ["DetokenizeRequest", "TokenizeRequest"]
 
 
 class TokenizeRequest(Body, kw_only=True):
     """POST /tokenize: a text, or a conversation as the model would be given it."""
+
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = REFUSED_OF_TOKENS
 
     prompt: str | None = None
     messages: list[Message] | None = None
@@ -45,5 +49,7 @@ class TokenizeRequest(Body, kw_only=True):
 
 class DetokenizeRequest(Body, kw_only=True):
     """POST /detokenize."""
+
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = REFUSED_OF_TOKENS
 
     tokens: list[int]

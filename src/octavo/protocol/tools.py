@@ -102,7 +102,12 @@ def tools_of(
         named = _named(functions, choice, "tool_choice")
         return Tools(functions, (named,), must=True, several=False)
     allowed = choice.allowed_tools
-    if choice.type != "allowed_tools" or allowed is None or allowed.mode not in _MODES[1:]:
+    if choice.type == "allowed_tools" and allowed is not None and allowed.mode not in _MODES[1:]:
+        raise InvalidParameter(
+            f"tool_choice.allowed_tools.mode is {allowed.mode[:40]!r}; it is 'auto' or 'required'.",
+            "tool_choice.allowed_tools.mode",
+        )
+    if choice.type != "allowed_tools" or allowed is None:
         raise InvalidParameter(
             f"tool_choice.type is {choice.type[:40]!r}; it is 'function' with function.name, or 'allowed_tools' with "
             "allowed_tools.mode ('auto' or 'required') and allowed_tools.tools.",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
-__all__ = ["unknown_inside"]
+__all__ = ["unknown_inside", "unknown_of"]
 
 _NOTHING: tuple[Any, ...] = (None, [], {})
 """A client that sends back what it was sent has fields of other servers with these values; they ask for nothing."""
@@ -24,6 +24,13 @@ def unknown_inside(raw: dict[str, Any], kind: type[msgspec.Struct]) -> list[str]
         if inner is not None and name in raw
         for path in _within(raw[name], inner, name)
     ]
+
+
+def unknown_of(value: Any, known: Collection[str], path: str) -> Iterator[str]:
+    """Of one object, which no type of ours describes; nothing of what is none."""
+    for name, child in value.items() if isinstance(value, dict) else ():
+        if name not in known and (child not in _NOTHING or isinstance(child, bool)):
+            yield f"{path}.{name}"
 
 
 def _within(value: Any, kind: inspect.Type, path: str) -> Iterator[str]:
@@ -41,8 +48,7 @@ def _within(value: Any, kind: inspect.Type, path: str) -> Iterator[str]:
                 if name == tag_field:
                     continue
                 if name not in fields:
-                    if child not in _NOTHING or isinstance(child, bool):
-                        yield f"{path}.{name}"
+                    yield from unknown_of({name: child}, (), path)
                 elif (kept := fields[name]) is not None:
                     yield from _within(child, kept, f"{path}.{name}")
         case inspect.ListType(item_type=item) if isinstance(value, list):

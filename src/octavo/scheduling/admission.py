@@ -28,7 +28,7 @@ class Capacity(msgspec.Struct, frozen=True):
     def check(self, prompt: Sequence[int], params: SamplingParams, name: str = "prompt") -> None:
         """Raise InvalidParameter or CapacityError, with the numbers, for what can never be served. `name`: the
         prompt's among several."""
-        subject = "The prompt" if name == "prompt" else name
+        subject = "The prompt" if name in ("prompt", "messages") else name
         if not prompt:
             raise InvalidParameter(f"{subject} has no tokens; give at least one.", name)
         if min(prompt) < 0 or max(prompt) >= self.vocab_size:

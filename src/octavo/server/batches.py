@@ -17,6 +17,7 @@ from octavo.protocol.batches import WINDOW_S, BatchList, BatchObject, CreateBatc
 from octavo.protocol.body import decode_body
 from octavo.protocol.errors import RequestRefused
 from octavo.protocol.listing import list_query, listed, page_asked, unknown_after
+from octavo.protocol.unknown import unknown_inside
 from octavo.server.auth import owner_of, reads_of
 from octavo.server.batch_runner import BatchRunner
 from octavo.server.document import Operation
@@ -51,7 +52,8 @@ async def create_batch(request: Request) -> Response:
     if serving.draining:
         raise Overloaded("The server is shutting down; ask another one.", retry_after_s=5)
     body, raw = decode_body(await read_body(request), CreateBatchRequest)
-    serving.check_unknown(sorted(raw.keys() - set(CreateBatchRequest.__struct_fields__)), request.url.path)
+    unknown = sorted(raw.keys() - set(CreateBatchRequest.__struct_fields__))
+    serving.check_unknown([*unknown, *unknown_inside(raw, CreateBatchRequest)], request.url.path)
     body.check([route.path for route in request.app.routes if route.path in ENDPOINTS])
     owner, now = reads_of(request.scope), int(time.time())
     file = await database.run(lambda stored: stored.files.get(body.input_file_id, owner, now))

@@ -34,7 +34,15 @@ LINGER_S = 2.0
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body. Raises RequestRefused (413, 408), and then the connection is of no more use."""
+    """The whole body. Raises RequestRefused (413, 415, 408), and then the connection is of no more use."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        await discard_body(request)
+        raise RequestRefused(
+            415,
+            f"content-encoding is {encoding[:40]!r}; this server reads bodies as they are: send it without (identity).",
+            "unsupported_encoding",
+        )
     length = request.headers.get("content-length", "")
     known = int(length[:20]) if length.isascii() and length.isdigit() else 0
     body = bytearray()

@@ -245,10 +245,11 @@ async def _generate_prompt(serving: Serving, body: GenerateBody) -> ChatPrompt:
             params,
             constrained_by=body.constrained_by,
             template_kwargs=kwargs,
+            name="prompt",
         )
     _check_ids(serving, body.context)
     tokens = [*body.context, *await _next_turn(serving, asked, kwargs)]
-    return await read_answer(serving, tokens, params, constrained_by=body.constrained_by)
+    return await read_answer(serving, tokens, params, constrained_by=body.constrained_by, name="prompt")
 
 
 async def _plain(

@@ -47,10 +47,11 @@ async def prompt_chat(
     template_kwargs: Mapping[str, Any] | None = None,
     add_bos: bool = False,
     most_tokens: int | None = None,
+    name: str = "messages",
 ) -> ChatPrompt:
     """The prompt of a conversation, with what its answer may be. `constrained_by`: the field that `params.grammar` came
     from. `add_bos`: also where the template writes none; it is never doubled. `most_tokens`: keep the last so many.
-    Raises InvalidParameter and CapacityError."""
+    `name`: the field that the conversation was made of. Raises InvalidParameter and CapacityError."""
     tokens = await serving.encode_chat(
         turns,
         tools=tools.definitions if tools else None,
@@ -62,7 +63,7 @@ async def prompt_chat(
     if add_bos and bos is not None and tokens[:1] != [bos]:
         tokens = [bos, *tokens]
     tokens = serving.shorten(tokens, most_tokens)
-    return await read_answer(serving, tokens, params, tools=tools, constrained_by=constrained_by)
+    return await read_answer(serving, tokens, params, tools=tools, constrained_by=constrained_by, name=name)
 
 
 async def read_answer(
@@ -72,11 +73,11 @@ async def read_answer(
     *,
     tools: Tools | None = None,
     constrained_by: str | None = None,
+    name: str = "messages",
 ) -> ChatPrompt:
-    """The same for a prompt that is there as tokens."""
-    serving.client.info.capacity.check(
-        tokens, params
-    )  # what can never be served, also when the queue is full
+    """The same for a prompt that is there as tokens. `name`: the field that it was made of."""
+    # What can never be served is refused also when the queue is full.
+    serving.client.info.capacity.check(tokens, params, name)
     template = serving.template.source or ""
     reasoning, begun = _reasoning(serving, template, tokens)
     calls = format_of(template) if tools and tools.callable else None
@@ -152,10 +153,12 @@ def reasoning_kwargs(serving: Serving, effort: str | None, field: str) -> dict[s
     if "enable_thinking" in template:
         return {"enable_thinking": effort != "none"}
     if (effort == "none") != (reasoning_of(template) is None):
-        what = "always reasons" if effort == "none" else "does not reason"
-        raise InvalidParameter(
-            f"{field} is {effort[:40]!r}, and this model {what}, by its chat template; leave it out.", field
+        what = (
+            "no reasoning, and this model always reasons"
+            if effort == "none"
+            else "reasoning, and this model does not reason"
         )
+        raise InvalidParameter(f"{field} asks for {what}, by its chat template; leave it out.", field)
     return {}
 
 
