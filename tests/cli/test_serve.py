@@ -265,6 +265,7 @@ def test_without_kernels_numpy_serves_and_says_so(
     [
         (["--cache-disk", ""], "--cache-disk"),
         (["--data-dir", ""], "--data-dir"),
+        (["--served-model-name", ""], "--served-model-name"),
         (["--key-profile", "2=batch", "--api-key", "k"], "given 1 times"),
         (["--key-profile", "1=fast", "--api-key", "k"], "1=fast"),
         (["--tbt-target", "50"], "50ms"),

@@ -57,6 +57,7 @@ def test_conversion(source: Path, cache: Path) -> None:
     file = GGUFFile(source)
 
     assert model.source == source
+    assert model.weight_type == StoredModel.load(model.dir).weight_type == "Q4_1"
     assert model.dir.parent == cache / "models"
     assert len(model.spec.weights_hash) == 64
     assert model.tensors.keys() == file.tensors.keys()

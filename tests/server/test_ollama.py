@@ -186,6 +186,7 @@ def test_models_are_told(server: Server, client: ollama.Client) -> None:
     (model,) = client.list().models
     assert model.model == "tiny:latest"
     assert model.size is not None and model.size > 10_000 and model.modified_at is not None
+    assert model.details is not None and model.details.quantization_level == "Q4_1"
     (running,) = client.ps().models
     assert running.digest == model.digest and len(running.digest or "") == 64
     assert running.context_length is not None and running.context_length > 100

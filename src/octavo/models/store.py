@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import mmap
 import os
 import re
 import shutil
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +38,7 @@ from octavo.models.weights import KernelsPacker, PackedTensor, Packer, pack_weig
 from octavo.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from octavo.models.gguf import GGUFFile
     from octavo.text.tokenizer import Tokenizer
 
 __all__ = ["PackedTensor", "StoredModel", "open_model"]
@@ -51,6 +54,7 @@ class _Manifest(msgspec.Struct):
     format: int
     source: str
     sizes: dict[str, int]
+    weight_type: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,9 @@ class StoredModel:
     """The GGUF it was made from. Nothing checks that it is still there."""
     tensors: dict[str, PackedTensor]
     """Empty when the model was converted without weights (packed=False)."""
+    weight_type: str = ""
+    """ggml's name of the type that most of the source's weights have; empty in folders that were made before it was
+    written down."""
     lock: _FolderLock | None = field(default=None, repr=False, compare=False)
     """While it lives, no other process removes the folder."""
 
@@ -90,7 +97,8 @@ class StoredModel:
             raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from error
         except msgspec.MsgspecError as error:
             raise _damaged(folder, str(error)) from error
-        return cls(folder, spec, Path(manifest.source), {tensor.name: tensor for tensor in table}, lock)
+        tensors = {tensor.name: tensor for tensor in table}
+        return cls(folder, spec, Path(manifest.source), tensors, manifest.weight_type, lock)
 
     def weights(self, *, copied: bool = False, threads: int = 1) -> memoryview:
         """The weights file, read-only: uint8 [bytes]. Each call maps anew, or reads anew.
@@ -196,13 +204,20 @@ def _convert(
             (draft / "tensors.json").write_bytes(msgspec.json.encode(table))
         (draft / "spec.json").write_bytes(msgspec.json.encode(spec))
         sizes = {path.name: path.stat().st_size for path in draft.iterdir()}
-        manifest = _Manifest(_FORMAT, str(source), sizes)
+        manifest = _Manifest(_FORMAT, str(source), sizes, _weight_type(file))
         (draft / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
         if folder.exists():  # damaged; a process that has it mapped keeps its pages
             shutil.rmtree(folder)
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _weight_type(file: GGUFFile) -> str:
+    values: Counter[str] = Counter()
+    for tensor in file.tensors.values():
+        values[tensor.type.name] += math.prod(tensor.shape)
+    return values.most_common(1)[0][0]
 
 
 def _remove_others(folder: Path) -> None:

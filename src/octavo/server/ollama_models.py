@@ -95,7 +95,7 @@ def _details(serving: Serving) -> dict[str, Any]:
         "family": family,
         "families": [family],
         "parameter_size": _short(serving.model_file.parameters),
-        "quantization_level": "unknown",
+        "quantization_level": serving.model_file.weight_type,
     }
 
 

@@ -148,7 +148,9 @@ def _serving(
     with contextlib.suppress(OSError):  # nothing needs the source
         file = model.source.stat()
         parameters = sum(tensor.rows * tensor.cols for tensor in model.tensors.values())
-        serving.model_file = ModelFile(file.st_size, parameters, int(file.st_mtime))
+        serving.model_file = ModelFile(
+            file.st_size, parameters, int(file.st_mtime), model.weight_type or "unknown"
+        )
     return serving
 
 

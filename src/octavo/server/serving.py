@@ -52,6 +52,8 @@ class ModelFile(NamedTuple):
     nbytes: int = 0
     parameters: int = 0
     modified_s: int = 0
+    weight_type: str = "unknown"
+    """Of most weights, by ggml's name, such as Q4_1."""
 
 
 class Serving:
