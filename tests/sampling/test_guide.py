@@ -90,6 +90,10 @@ def written(grammar: Grammar, text: str, compiler: Compiler = BYTES, size: int =
         (Grammar("lark", 'start: "x" NUMBER\nNUMBER: /[0-9]/'), "x7"),
         (Grammar("gbnf", 'root ::= "x" [0-9]\n'), "x7"),
         (
+            Grammar("lark", 'start: %json {"uniqueItems": false, "const": [1]} "x" %json {"const": 2}'),
+            "[1]x2",
+        ),
+        (
             Grammar("gbnf", r'root ::= "\u0430\u0022\\u0430" [\u0430-\u044f] [\U0001F600-\U0001F604]'),
             'а"\\u0430я😂',
         ),
@@ -121,6 +125,8 @@ def test_the_end_is_allowed_where_the_grammar_is_fulfilled(grammar: Grammar, tex
         (Grammar.json({"$ref": "#/$defs/no"}), "no"),
         (Grammar("json_schema", "{"), "JSON"),
         (Grammar.json({"const": (1 << 53) + 1}), "rounded"),
+        (Grammar("lark", 'start: "x" %json {"const": 9007199254740993} "y"'), "rounded"),
+        (Grammar("lark", 'start: "x" %json {"const": '), "EOF"),
         (Grammar.json({"$ref": "#"}), "Nothing can ever fulfil it"),
         (Grammar("regex", r"[^\s\S]"), "Nothing can ever fulfil it"),
         (Grammar("gbnf", "root ::= root"), "requires itself"),

@@ -9,6 +9,7 @@ llguidance is imported when the first grammar comes (0.1 s), and its table of to
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Sequence
@@ -37,6 +38,9 @@ _MAX_FORCED = 1 << 15
 """Tokens at the beginning of an answer that the grammar leaves no choice about."""
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)", re.DOTALL)
 """In GBNF."""
+_EMBEDDED = re.compile(r"%json\s*(?=\{)")
+_DECODER = json.JSONDecoder()
+"""For JSON with something behind it."""
 _NOTHING_FITS = "NoExtensionBias"
 """In an error of llguidance's: from the beginning on, no byte is allowed."""
 _MAX_REASON = 400
@@ -197,7 +201,7 @@ def _source(grammar: Grammar) -> str:
         case "choice":
             return f"start: CHOICE\nCHOICE: {_alternatives(grammar.source)}"
         case "lark":
-            return LLMatcher.grammar_from_lark(grammar.source)
+            return LLMatcher.grammar_from_lark(_lark(grammar.source))
         case "gbnf":
             from llguidance.gbnf_to_lark import any_to_lark
 
@@ -232,6 +236,22 @@ def _schema(source: str) -> str:
     if isinstance(schema, dict) and without_pitfalls(schema):
         return msgspec.json.encode(schema).decode()
     return source
+
+
+def _lark(source: str) -> str:
+    """The same with the schemas in it as `_schema` has them."""
+    parts, start = list[str](), 0
+    for match in _EMBEDDED.finditer(source):
+        if match.end() < start:
+            continue  # inside the last one
+        try:
+            schema, end = _DECODER.raw_decode(source, match.end())
+        except (ValueError, RecursionError):
+            continue  # llguidance says what is wrong
+        if without_pitfalls(schema):
+            parts += [source[start : match.end()], msgspec.json.encode(schema).decode()]
+            start = end
+    return "".join([*parts, source[start:]])
 
 
 def _alternatives(choices: str) -> str:

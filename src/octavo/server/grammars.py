@@ -29,8 +29,8 @@ CHECKERS = 2
 """A large grammar does not hold up a small one."""
 MAX_WAITING = 256
 """Different grammars that may wait; most take a millisecond."""
-WALL_S = 30.0
-"""For one grammar on a machine with much to do; its own limit is one of processor time."""
+WALL_S = 60.0
+"""For one grammar on a machine with much to do. Whether it is too large is a matter of processor time, not of this."""
 START_S = 120.0
 TOO_LARGE = (
     f"It is too deep or too large to be compiled: one may take {CPU_S} s and {MEMORY_BYTES >> 20} MiB; "
@@ -124,11 +124,16 @@ class _Checker:
         self._closed = False
 
     def check(self, grammar: Grammar) -> str | None:
-        """What is wrong with it. Raises ServerError where no process can be had."""
+        """What is wrong with it. Raises ServerError where no process can be had, Overloaded where it gets no time."""
         process = self._started()
         try:
             return _ask(process, framed(grammar), WALL_S).reason
-        except (EOFError, OSError, TimeoutError):
+        except TimeoutError:
+            self.end()
+            raise Overloaded(
+                "The grammar could not be checked in time, for the machine is busy; try again later."
+            ) from None
+        except (EOFError, OSError):
             self.end()
             self._check_open()
             return TOO_LARGE
