@@ -102,6 +102,33 @@ def test_arguments_that_are_cut_off_end_with_length(real_server: Server) -> None
     assert choice["finish_reason"] == "length"
 
 
+def test_a_stop_string_within_a_call_does_not_end_it_as_a_whole_one(real_server: Server) -> None:
+    body = {"tool_choice": {"type": "function", "function": {"name": "add"}}, "stop": ['"y"']}
+    choice = ask(real_server, **body)["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", '"y"')
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"].endswith(", ")
+    body["tool_choice"] = {"type": "function", "name": "add"}
+    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    answer = real_server.post("/v1/responses", input="Hello", **{**body, "tools": tools}).json()
+    assert (answer["status"], answer["output"][-1]["status"]) == ("incomplete", "incomplete")
+    tools = [{"name": "add", "input_schema": NUMBERS}]
+    said = real_server.post(
+        "/v1/messages",
+        messages=[USER],
+        max_tokens=200,
+        tools=tools,
+        tool_choice={"type": "any"},
+        stop_sequences=['"y"'],
+    ).json()
+    assert (said["stop_reason"], said["stop_sequence"]) == ("stop_sequence", '"y"')
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 12])
+def test_a_call_that_is_cut_off_before_its_name_is_no_text(real_server: Server, length: int) -> None:
+    choice = ask(real_server, tool_choice="required", max_tokens=length)["choices"][0]
+    assert choice["finish_reason"] == "length" and not choice["message"]["content"]
+
+
 def test_what_was_called_and_came_back_is_part_of_the_conversation(real_server: Server) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1, "y": "ü"}'}}
     said = {"role": "assistant", "content": None, "tool_calls": [call]}

@@ -116,6 +116,16 @@ def test_a_text_without_a_call_is_told_whole(form: CallFormat, text: str, cuts: 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 @given(length=st.integers(0, 200), cuts=CUTS)
+def test_of_a_call_that_has_to_come_nothing_is_text(form: CallFormat, length: int, cuts: list[int]) -> None:
+    splitter = CallSplitter(form, must=True)
+    assert told(splitter, written(form, CALLS)[:length], cuts)[0] == ""
+    full = [*CALLS, ("", "")]
+    calls = told(CallSplitter(form, must=True), written(form, CALLS)[:length])[2]
+    assert splitter.cut_off == (bool(calls) and calls[-1] != full[len(calls) - 1])
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@given(length=st.integers(0, 200), cuts=CUTS)
 def test_a_call_that_is_cut_off_keeps_what_there_is(form: CallFormat, length: int, cuts: list[int]) -> None:
     text = written(form, CALLS)[:length]
     whole = told(CallSplitter(form), text)

@@ -59,6 +59,8 @@ class Choice(msgspec.Struct):
     """All of its token ids, the one that ended it too."""
     finish_reason: Literal["stop", "length", "tool_calls"] | None = None
     stop_reason: int | str | None = None
+    cut_off: bool = False
+    """Its last call is not whole: the answer ended within it, by its length or by a stop string."""
     logprobs: dict[str, Any] | None = None
     """In the form of `Reply.logprobs`; of a whole answer only, as the next two."""
     prompt_tokens: Sequence[int] = ()

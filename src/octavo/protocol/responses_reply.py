@@ -168,18 +168,17 @@ class ResponsesReply:
         assert growing is not None
         kept_open = message is not None and message is not growing and self._wants_logprobs
         before = self._close(message, "completed") if message and kept_open else b""
-        last = self._close(growing, "incomplete" if choice.finish_reason == "length" else "completed")
+        last = self._close(growing, "incomplete" if _incomplete(choice) else "completed")
         self._growing = self._message = None
         return start + before + last
 
     def closing(self, usage: Usage) -> bytes:
         choice = self.choice
         assert choice is not None
-        if choice.finish_reason == "length":
-            self.response |= {
-                "status": "incomplete",
-                "incomplete_details": {"reason": "max_output_tokens"},
-            }
+        if _incomplete(choice):
+            # A stop string within a call is no reason that OpenAI has a word for.
+            details = {"reason": "max_output_tokens"} if choice.finish_reason == "length" else None
+            self.response |= {"status": "incomplete", "incomplete_details": details}
         else:
             self.response |= {"status": "completed", "completed_at": int(time.time())}
         self.response["usage"] = response_usage(usage)
@@ -319,3 +318,7 @@ class ResponsesReply:
 
 def _letters(count: int) -> bytes:
     return secrets.token_hex((count + 1) // 2)[:count].encode()
+
+
+def _incomplete(choice: Choice) -> bool:
+    return choice.finish_reason == "length" or choice.cut_off

@@ -63,6 +63,7 @@ class _Growing:
                 self._answer.usage.reasoning += self._splitter.tokens_of(
                     choice.tokens, self._answer.vocabulary
                 )
+            choice.cut_off = self._splitter.cut_off
             choice.finish_reason = _reason(output, choice)
             choice.stop_reason = output.stop_reason
         return pieces
@@ -212,7 +213,7 @@ class Answer:
 def _reason(output: SequenceOutput, choice: Choice) -> Literal["stop", "length", "tool_calls"]:
     if output.finish_reason == "length":
         return "length"
-    return "tool_calls" if choice.has("call") else "stop"
+    return "tool_calls" if choice.has("call") and not choice.cut_off else "stop"
 
 
 def failure_of(output: SequenceOutput, serving: Serving) -> OctavoError | None:

@@ -105,7 +105,8 @@ async def read_answer(
         if calls is None:
             raise
         raise InvalidParameter(f"With tools: {error}", error.param) from None
-    return ChatPrompt(tokens, params, lambda: _splitter(calls, reasoning, begun))
+    must = tools is not None and tools.must
+    return ChatPrompt(tokens, params, lambda: _splitter(calls, reasoning, begun, must))
 
 
 async def _grammar(
@@ -185,6 +186,8 @@ def _reasoning(serving: Serving, template: str, tokens: Sequence[int]) -> tuple[
     return form, tail.endswith(form.opening)
 
 
-def _splitter(calls: CallFormat | None, reasoning: ReasoningFormat | None, begun: bool) -> Splitter:
-    rest: Splitter = PlainText() if calls is None else CallSplitter(calls)
+def _splitter(
+    calls: CallFormat | None, reasoning: ReasoningFormat | None, begun: bool, must: bool
+) -> Splitter:
+    rest: Splitter = PlainText() if calls is None else CallSplitter(calls, must=must)
     return rest if reasoning is None else ReasoningSplitter(reasoning, rest, begun=begun)

@@ -96,8 +96,10 @@ class CallSplitter:
     Arguments that the end of an answer cuts off stay as they are; a call that it cuts off before its name is nothing.
     """
 
-    def __init__(self, form: CallFormat) -> None:
+    def __init__(self, form: CallFormat, *, must: bool = False) -> None:
+        """`must`: a grammar leaves nothing but calls, so what is neither is the beginning of one."""
         self._form = form
+        self._must = must
         self._held = ""
         self._state: Literal["start", "text", "head", "arguments", "tail"] = (
             "start" if form.mark is None else "text"
@@ -120,7 +122,16 @@ class CallSplitter:
         if self._state == "tail":
             found = self._form.tail.match(held)
             held = held[found.end() :] if found else ""
-        return (Piece(held),) if held.strip() or (held and not self._calls) else ()
+        mark = self._form.mark or ""
+        if self._must or (
+            self._calls and mark.startswith(held.strip())
+        ):  # the beginning of a call, or of another
+            return ()
+        return (Piece(held),) if held else ()
+
+    @property
+    def cut_off(self) -> bool:
+        return self._state == "arguments"
 
     def _advance(self, pieces: list[Piece]) -> bool:
         """One step; False when more text is needed."""

@@ -28,9 +28,15 @@ class Splitter(Protocol):
     def finish(self) -> Sequence[Piece]:
         """The rest, when no more will come."""
 
+    @property
+    def cut_off(self) -> bool:
+        """The text so far ends within the arguments of a call."""
+
 
 class PlainText:
     """All of it is text."""
+
+    cut_off = False
 
     def push(self, text: str) -> Sequence[Piece]:
         return (Piece(text),) if text else ()

@@ -71,6 +71,10 @@ class ReasoningSplitter:
             return [*pieces, *self._pass_on(text)]
         return self._told(self._without_end())
 
+    @property
+    def cut_off(self) -> bool:
+        return self._rest.cut_off
+
     def finish(self) -> Sequence[Piece]:
         pieces: Sequence[Piece] = ()
         if self._inside:
