@@ -35,3 +35,8 @@ def test_edges_are_allowed() -> None:
         n=128, temperature=0, top_k=-1, top_p=1e-9, min_p=1.0, seed=-(2**63), max_tokens=0, logprobs=0,
         logit_bias={0: -100, 5: 100.0}, stop=("x",) * 64,
     )  # fmt: skip
+
+
+def test_a_beam_search_without_tokens_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="max_tokens is 0"):
+        SamplingParams(beam_width=2, temperature=0.0, max_tokens=0)

@@ -18,7 +18,7 @@ NUMBERS = {
     "required": ["x", "y"],
     "additionalProperties": False,
 }
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {"type": "function", "function": {"name": "add", "description": "Ädd", "parameters": NUMBERS}},
     {"type": "function", "function": {"name": "now"}},
 ]
@@ -103,12 +103,15 @@ def test_arguments_that_are_cut_off_end_with_length(real_server: Server) -> None
 
 
 def test_a_stop_string_within_a_call_does_not_end_it_as_a_whole_one(real_server: Server) -> None:
-    body = {"tool_choice": {"type": "function", "function": {"name": "add"}}, "stop": ['"y"']}
+    body: dict[str, Any] = {
+        "tool_choice": {"type": "function", "function": {"name": "add"}},
+        "stop": ['"y"'],
+    }
     choice = ask(real_server, **body)["choices"][0]
     assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", '"y"')
     assert choice["message"]["tool_calls"][0]["function"]["arguments"].endswith(", ")
     body["tool_choice"] = {"type": "function", "name": "add"}
-    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    tools: list[dict[str, Any]] = [{"type": "function", **tool["function"]} for tool in TOOLS]
     answer = real_server.post("/v1/responses", input="Hello", **{**body, "tools": tools}).json()
     assert (answer["status"], answer["output"][-1]["status"]) == ("incomplete", "incomplete")
     tools = [{"name": "add", "input_schema": NUMBERS}]

@@ -141,6 +141,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise InvalidParameter(
                 f'early_stopping is {self.early_stopping!r}; it is true, false or "never".', "early_stopping"
             )
+        if self.max_tokens == 0:
+            raise InvalidParameter(
+                "max_tokens is 0, and a beam search is for tokens; raise it.", "max_tokens"
+            )
         ranked = "beam search ranks by the model's own log-probabilities; leave it out"
         usual = {
             "best_of": (None, self.beam_width),

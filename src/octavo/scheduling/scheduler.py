@@ -141,7 +141,7 @@ class Scheduler:
 
     def give_up(self) -> str:
         """End the first request with an error: it keeps all others out, and nothing will change that. Why, in words."""
-        stuck = min((*self.running, *self.waiting), key=self.order.rank).request
+        stuck = min([s for r in self._requests.values() for s in r.sequences], key=self.order.rank).request
         end = stuck_end(stuck, len(self.running), len(self.waiting), min(p.free for p in self.places.pools))
         for sequence in list(stuck.sequences):
             self._finish(sequence, end)
