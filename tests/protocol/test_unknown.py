@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from octavo.protocol.anthropic import MessagesRequest
+from octavo.protocol.ollama import ChatBody
 from octavo.protocol.openai import ChatRequest
 from octavo.protocol.unknown import unknown_inside
 
@@ -45,6 +47,27 @@ class Whole(msgspec.Struct):
 )
 def test_a_chat_request(raw: dict[str, Any], found: list[str]) -> None:
     assert unknown_inside(raw, ChatRequest) == found
+
+
+def test_what_anthropics_and_ollamas_clients_send_back_is_known() -> None:
+    mark = {"type": "ephemeral"}
+    blocks: list[dict[str, Any]] = [
+        {"type": "thinking", "thinking": "a", "signature": "b"},
+        {"type": "redacted_thinking", "data": "c"},
+        {"type": "text", "text": "d", "citations": [{"type": "x"}], "cache_control": mark},
+        {"type": "tool_use", "id": "e", "name": "f", "input": {"x": 1}, "caller": {"type": "direct"}},
+    ]
+    raw = {
+        "system": [{"type": "text", "text": "a", "cache_control": mark}],
+        "messages": [{"role": "assistant", "content": blocks}],
+        "tools": [{"name": "f", "input_schema": {"type": "object"}, "cache_control": mark}],
+    }
+    assert unknown_inside(raw, MessagesRequest) == []
+    blocks[0]["foo"] = 1
+    assert unknown_inside(raw, MessagesRequest) == ["messages[0].content[0].foo"]
+    call = {"function": {"index": 0, "name": "f", "arguments": {"x": 1}}}
+    told = {"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}]}
+    assert unknown_inside(told, ChatBody) == []
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,13 @@ class Block(msgspec.Struct, kw_only=True):
     tool_use_id: str | None = None
     content: str | list[Block] | None = None
     is_error: bool | None = None
+    cache_control: dict[str, Any] | None = None
+    caller: dict[str, Any] | None = None
+    citations: Any = None
+    data: str | None = None
+    """Of thinking that only Anthropic can read."""
+    signature: str | None = None
+    """Of thinking, as it was given; nothing is signed here."""
 
 
 class Turn(msgspec.Struct, kw_only=True):
@@ -88,6 +95,7 @@ class Tool(msgspec.Struct, kw_only=True):
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     strict: bool | None = None
+    cache_control: dict[str, Any] | None = None
 
 
 class ToolChoice(msgspec.Struct, kw_only=True):

@@ -221,6 +221,7 @@ _OWN = {"repetition_penalty": "repeat_penalty", "max_tokens": "num_predict"}
 class OllamaFunction(msgspec.Struct, kw_only=True):
     name: str
     arguments: dict[str, Any] | None = None
+    index: int | None = None
 
 
 class OllamaCall(msgspec.Struct, kw_only=True):
