@@ -224,7 +224,19 @@ def test_a_grammar_that_cannot_be_compiled_is_an_error_and_no_free_answer() -> N
     for child in range(2):
         [output] = answers["bad", child]
         assert output.finish_reason == "error" and "unclosed" in (output.error or "") and not output.samples
+        assert output.refused
     assert tokens(answers["good", 0])
+    engine.close()
+
+
+def test_a_deep_grammar_does_not_overflow_the_stack() -> None:
+    """Where no server has looked at it before: in Python, by `LLM`."""
+    rules = "".join(f"a{i}: a{i + 1}\n" for i in range(30_000))
+    engine = make_engine()
+    answers = run(
+        engine, request("deep", "x", grammar=Grammar("lark", f'start: a0\n{rules}a30000: "yes"'), n=2)
+    )
+    assert tokens(answers["deep", 0]) == tokens(answers["deep", 1]) == [*b"yes", END]
     engine.close()
 
 

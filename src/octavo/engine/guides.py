@@ -38,8 +38,9 @@ KEPT = 128
 KEPT_BYTES = 2 << 20
 THREADS = 2
 """That compile: a large grammar does not hold up a small one."""
-STACK_BYTES = 64 << 20
-"""Of these threads: llguidance recurses over a grammar. What a server lets through has been compiled with much less."""
+STACK_BYTES = 512 << 20
+"""Of these threads; only what is used of it is ever there. llguidance recurses over a grammar, and a chain of 100,000
+rules, as long as a source can hold, takes more than 256 MiB. A server lets only through what needs much less."""
 NICENESS = 10
 """Of these threads: a step goes first."""
 REST_S = 0.005
