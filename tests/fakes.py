@@ -5,6 +5,7 @@ fails at once, and not as a strange answer."""
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import struct
 from array import array
@@ -263,6 +264,25 @@ def limits(**changes: int) -> Limits:
     return Limits(**{**sizes, **changes})
 
 
+def scripted_info(scheduler: Scheduler) -> EngineInfo:
+    """What an engine without a model says of itself."""
+    limits = scheduler.limits
+    return EngineInfo(
+        model="scripted",
+        backend="scripted",
+        invariant=True,
+        arithmetic_id="scripted",
+        capacity=scheduler.capacity,
+        num_blocks=limits.num_blocks,
+        block_size=limits.block_size,
+        block_bytes=0,
+        max_step_tokens=limits.max_step_tokens,
+        kv_dtype="fp32",
+        threads=1,
+        pid=os.getpid(),
+    )
+
+
 def make_engine(
     sizes: Limits | None = None,
     script: Script = hashed,
@@ -277,20 +297,7 @@ def make_engine(
     sizes = sizes or limits()
     config = SchedulerConfig(sizes, groups, (END,), disk_fetches=FETCHES if disk else 0, **settings)
     scheduler = Scheduler(config, VOCABULARY)
-    info = EngineInfo(
-        model="scripted",
-        backend="scripted",
-        invariant=True,
-        arithmetic_id="scripted",
-        capacity=scheduler.capacity,
-        num_blocks=sizes.num_blocks,
-        block_size=sizes.block_size,
-        block_bytes=0,
-        max_step_tokens=sizes.max_step_tokens,
-        kv_dtype="fp32",
-        threads=1,
-        pid=0,
-    )
+    info = scripted_info(scheduler)
     steps = StepLog(log, config, VOCABULARY) if log else None
     backend = ScriptedBackend(sizes, script, groups)
     carrier = Carrier(backend, disk) if disk is not None else None  # type: ignore[arg-type]

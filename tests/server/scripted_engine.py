@@ -9,7 +9,6 @@ where a stream is cut. The vocabulary is that of the configured model.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import socket
 import sys
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from octavo.backends.base import ChoiceRule, Handle, Limits, Plan, SampleRow, Samples, TokenSample
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
-from octavo.engine.messages import Add, EngineInfo, Outputs
+from octavo.engine.messages import Add, Outputs
 from octavo.engine.process import bind_to_parent, run
 from octavo.models.spec import ModelSpec
 from octavo.models.store import StoredModel
@@ -34,6 +33,7 @@ from octavo.scheduling.outputs import SequenceOutput, joined
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import WallClock
+from tests.fakes import scripted_info
 
 LIMITS = Limits(num_blocks=1024, block_size=16, max_slots=16, max_step_tokens=2048, max_model_len=4096)
 
@@ -137,20 +137,7 @@ class ScriptedEngine:
         vocabulary = model.vocabulary()
         self._backend = ScriptedBackend(model.spec, vocabulary)
         scheduler = Scheduler(SchedulerConfig(LIMITS, 1, model.spec.eos_ids, prefix_cache=False), vocabulary)
-        self.info = EngineInfo(
-            model="scripted",
-            backend="scripted",
-            invariant=True,
-            arithmetic_id="scripted",
-            capacity=scheduler.capacity,
-            num_blocks=LIMITS.num_blocks,
-            block_size=LIMITS.block_size,
-            block_bytes=0,
-            max_step_tokens=LIMITS.max_step_tokens,
-            kv_dtype="fp32",
-            threads=1,
-            pid=os.getpid(),
-        )
+        self.info = scripted_info(scheduler)
         self._engine = Engine(scheduler, self._backend, self.info, clock=WallClock())
         self._file = script
         self._script = Script([])

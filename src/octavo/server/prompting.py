@@ -95,7 +95,6 @@ async def read_answer(
         if instead is None:
             reasoning = None  # the grammar is of the whole answer
     if calls is not None or instead is not None:
-        assert tools is not None or instead is not None
         grammar = await _grammar(serving, tools, calls, reasoning, begun, instead, constrained_by)
     marks = (*(calls.marks if calls else ()), *(reasoning or ()))
     shown = [token for mark in marks if (token := serving.control_ids.get(mark)) is not None]

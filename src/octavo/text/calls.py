@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from octavo.text.pieces import Piece
+from octavo.text.pieces import Piece, overlap
 
 __all__ = ["FORMATS", "CallFormat", "CallSplitter", "format_of"]
 
@@ -173,7 +173,7 @@ class CallSplitter:
                     pieces.append(Piece(text))
                 self._held, self._state = held[place + len(mark) :], "head"
                 return True
-            shown = len(held) - _overlap(held, mark)
+            shown = len(held) - overlap(held, mark)
         text = held[:shown].rstrip()
         if text:
             pieces.append(Piece(text))
@@ -223,8 +223,3 @@ class CallSplitter:
         self._held = self._held[found.end() :]
         self._state = "head" if again else "text"
         return True
-
-
-def _overlap(text: str, mark: str) -> int:
-    """How many characters at the end of `text` begin `mark`."""
-    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-__all__ = ["Piece", "PlainText", "Splitter"]
+__all__ = ["Piece", "PlainText", "Splitter", "overlap"]
 
 
 class Piece(NamedTuple):
@@ -43,3 +43,8 @@ class PlainText:
 
     def finish(self) -> Sequence[Piece]:
         return ()
+
+
+def overlap(text: str, mark: str) -> int:
+    """How many characters at the end of `text` may be the beginning of `mark`; never all of it."""
+    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from octavo.text.pieces import Piece, Splitter
+from octavo.text.pieces import Piece, Splitter, overlap
 from octavo.text.vocabulary import Vocabulary
 
 __all__ = ["ReasoningFormat", "ReasoningSplitter", "reasoning_of"]
@@ -86,10 +86,8 @@ class ReasoningSplitter:
 
     def _without_end(self) -> str:
         """What is held, less what may be the closing mark's beginning and the white space before it."""
-        held, closing = self._held, self._form.closing
-        most = min(len(held), len(closing) - 1)
-        overlap = next((n for n in range(most, 0, -1) if held.endswith(closing[:n])), 0)
-        return held[: len(held) - overlap].rstrip()
+        held = self._held
+        return held[: len(held) - overlap(held, self._form.closing)].rstrip()
 
     def _told(self, text: str) -> Sequence[Piece]:
         """The next `text` of what is held, as reasoning."""
