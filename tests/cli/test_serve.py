@@ -80,10 +80,12 @@ def test_the_printed_request_works_and_the_end_is_clean(tiny_model_path: Path, t
 
 def test_a_key_and_a_name_of_one_s_own(tiny_model_path: Path) -> None:
     arguments = [str(tiny_model_path), "--port", "0", "--kv-memory", "4MiB", "--served-model-name", "it's"]
-    with _served(*arguments, OCTAVO_API_KEY="secret") as process:
+    with _served(*arguments, OCTAVO_API_KEY="secret", HF_TOKEN="hf_secret") as process:
         sentence, curl = _announced(process)
         assert sentence.startswith("Octavo serves it's on ")
         assert "secret" not in sentence + curl
+        [engine] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert b"secret" not in Path(f"/proc/{engine}/environ").read_bytes()
         assert _as_curl_would(curl, OCTAVO_API_KEY="secret").endswith("data: [DONE]\n\n")
         with pytest.raises(httpx2.HTTPStatusError, match="401"):
             _as_curl_would(curl, OCTAVO_API_KEY="guess")

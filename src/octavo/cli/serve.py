@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _KEY_VARIABLE = "OCTAVO_API_KEY"
+_SECRET_VARIABLES = (_KEY_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 @engine_options
@@ -143,6 +144,8 @@ def serve(
     name, *aliases = dict.fromkeys(served_model_name or [model])
     settings, _draft = with_draft(settings)
     stored = fetch(model)  # both kept until the end: an engine that is restarted needs the folders again
+    for variable in _SECRET_VARIABLES:  # read by now; the engine and what checks grammars need none of them
+        os.environ.pop(variable, None)
     run(
         EngineConfig(model_dir=str(stored.dir), **settings),
         model_name=name,
