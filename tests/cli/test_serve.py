@@ -18,6 +18,7 @@ import pytest
 
 from octavo.cli import main
 from octavo.config import EngineConfig
+from octavo.server.edge import Edge
 
 
 @contextmanager
@@ -246,6 +247,7 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
         "cache_per_key": True,
         "drain_timeout_s": 30.0,
         "data_dir": None,
+        "edge": Edge(),
     }
 
 
@@ -272,6 +274,9 @@ def test_without_kernels_numpy_serves_and_says_so(
         (["--key-profile", "1=fast", "--api-key", "k"], "1=fast"),
         (["--tbt-target", "50"], "50ms"),
         (["--ttft-target", "-5ms"], "not below 0"),
+        (["--cors-origin", "https://a.example/"], "no slash at the end"),
+        (["--ssl-certfile", "/no/cert.pem"], "--ssl-certfile /no/cert.pem cannot be read"),
+        (["--ssl-keyfile", "key.pem"], "needs --ssl-certfile"),
     ],
 )
 def test_what_means_nothing_is_refused_before_anything_runs(

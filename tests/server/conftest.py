@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,9 @@ TIMEOUT_S = 60.0
 class Server:
     """A server process. `client` speaks HTTP with it. What it stores is in `data`, and gone with it by default."""
 
-    def __init__(self, engine: dict[str, Any], **settings: Any) -> None:
+    def __init__(
+        self, engine: dict[str, Any], *, verify: ssl.SSLContext | bool = True, **settings: Any
+    ) -> None:
         self.data = Path(
             settings.setdefault("data_dir", tempfile.gettempdir() + f"/octavo-{uuid.uuid4().hex}")
         )
@@ -39,14 +42,15 @@ class Server:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        match = re.search(r"http://\S+", line)
+        match = re.search(r"https?://\S+", line)
         if match is None:
             raise AssertionError(f"the server did not start: {line!r} {self.process.communicate()}")
         self.url = match[0]
-        self.client = httpx2.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=False)
+        self._verify = verify
+        self.client = httpx2.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=False, verify=verify)
 
     def openai(self, **settings: Any) -> openai.OpenAI:
-        http = httpx2.Client(trust_env=False)
+        http = httpx2.Client(trust_env=False, verify=self._verify)
         return openai.OpenAI(base_url=f"{self.url}/v1", http_client=http, **{"api_key": "none", **settings})
 
     def post(self, path: str, **body: Any) -> httpx2.Response:

@@ -9,13 +9,15 @@ import msgspec
 
 from octavo.config import EngineConfig
 from octavo.errors import OctavoError
+from octavo.server.edge import Edge
 from octavo.server.run import run
 
 
 def main(settings: dict[str, Any]) -> int:
     config = msgspec.convert(settings.pop("engine"), EngineConfig)
+    edge = msgspec.convert(settings.pop("edge", {}), Edge)
     try:
-        run(config, **settings, on_ready=lambda address, _: print(address, flush=True))
+        run(config, **settings, edge=edge, on_ready=lambda address, _: print(address, flush=True))
     except OctavoError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

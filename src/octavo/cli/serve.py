@@ -20,10 +20,12 @@ from octavo.config import DEFAULT_POOLING, Pooling, ProfileName
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
     from octavo.memory.accounting import Report
+    from octavo.server.edge import TlsFiles
 
 __all__ = ["serve"]
 
 _KEY_VARIABLE = "OCTAVO_API_KEY"
+_KEYFILE_PASSWORD = "OCTAVO_SSL_KEYFILE_PASSWORD"
 _SECRET_VARIABLES = (_KEY_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
@@ -111,6 +113,34 @@ def serve(
             help="Where files, batches and stored answers are kept; octavo in $XDG_DATA_HOME, or in ~/.local/share.",
         ),
     ] = None,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cors-origin",
+            "--allowed-origins",
+            metavar="ORIGIN",
+            help="A site whose pages may ask from a browser, such as https://example.org; several times for several, "
+            "* for all.",
+        ),
+    ] = None,
+    ssl_certfile: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Speak https, with this certificate (PEM, the chain behind it)."),
+    ] = None,
+    ssl_keyfile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Its private key, if that is in a file of its own; the password of an encrypted one is read from "
+            f"the environment: {_KEYFILE_PASSWORD}.",
+        ),
+    ] = None,
+    ssl_ca_certs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Serve only clients with a certificate that one of these has signed."
+        ),
+    ] = None,
     report: Annotated[
         bool,
         typer.Option("--report", help="At the end, print what the KV memory was good for (also at /report)."),
@@ -119,6 +149,7 @@ def serve(
 ) -> None:
     """Serve MODEL: an OpenAI-compatible API, downloaded and converted first if need be."""
     from octavo.config import EngineConfig
+    from octavo.server.edge import Edge, check_origins
     from octavo.server.run import check_keys, run
 
     del config  # click has read it: see cli/config_file
@@ -129,6 +160,10 @@ def serve(
         api_key = [""]
     check_keys(api_key or ())  # before a download
     key_profiles = _key_profiles(key_profile or (), api_key or ())
+
+    edge = Edge(
+        origins=check_origins(cors_origin or ()), tls=_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs)
+    )
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = with_backend(settings)
@@ -160,6 +195,7 @@ def serve(
         pooling=pooling,
         drain_timeout_s=drain_timeout,
         data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
+        edge=edge,
         on_end=_print_report if report else None,
         on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),
     )
@@ -182,6 +218,23 @@ def _key_profiles(given: Sequence[str], keys: Sequence[str]) -> dict[int, Profil
             )
         profiles[int(number) - 1] = cast(ProfileName, name)
     return profiles
+
+
+def _tls_files(certfile: str | None, keyfile: str | None, ca_certs: str | None) -> TlsFiles | None:
+    """Checked, so that a wrong file is told before a download."""
+    from octavo.server.edge import TlsFiles
+    from octavo.server.tls import tls_context
+
+    if certfile is None:
+        for option, given in (("--ssl-keyfile", keyfile), ("--ssl-ca-certs", ca_certs)):
+            if given is not None:
+                raise typer.BadParameter("it needs --ssl-certfile.", param_hint=option)
+        return None
+    files = TlsFiles(
+        certfile=certfile, keyfile=keyfile, password=os.environ.get(_KEYFILE_PASSWORD), ca_certs=ca_certs
+    )
+    tls_context(files)
+    return files
 
 
 def _print_report(report: Report | None) -> None:

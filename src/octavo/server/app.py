@@ -15,6 +15,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 import octavo
 from octavo.errors import Overloaded
@@ -23,6 +24,7 @@ from octavo.server import anthropic, batches, embeddings, errors, files, ollama,
 from octavo.server.auth import KEYLESS, OWNER, KeyCheck, identities
 from octavo.server.batch_runner import BatchRunner
 from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page, page_part
+from octavo.server.edge import Edge, with_origins
 from octavo.server.replies import json_response
 from octavo.server.response_runs import ResponseRuns
 from octavo.server.response_store import ResponseStore
@@ -40,21 +42,32 @@ _TITLE = "Octavo"
 _DESCRIPTION = "A server for large language models, with the APIs of OpenAI, Anthropic and Ollama."
 
 
+class _App(Starlette):
+    """Starlette answers an error that nobody expected outside of all middleware; `edge` is around that too."""
+
+    edge = Edge()
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return with_origins(super().build_middleware_stack(), self.edge.origins)
+
+
 def create_app(
     serving: Serving,
     *,
     api_keys: Sequence[str] = (),
     cache_per_key: bool = True,
     data_dir: Path | None = None,
+    edge: Edge | None = None,
 ) -> Starlette:
     """The application around `serving`. With `api_keys`, every route but health wants one of them, and with
     `cache_per_key` each finds only its own in the prefix cache. `data_dir`: where stored things are; None is the user's
     data folder. Who serves the application starts and stops `app.state.batches`, settles `app.state.response_runs`
     and `app.state.responses`, and closes `app.state.database`."""
-    app = Starlette(
+    app = _App(
         routes=list(ROUTES),
         middleware=[Middleware(KeyCheck, keys=api_keys, separate=cache_per_key)] if api_keys else [],
     )
+    app.edge = edge or Edge()
     app.router.redirect_slashes = (
         False  # a client that follows no 307 would take its empty body for the answer
     )

@@ -101,18 +101,25 @@ class BoundedProtocol(HttpToolsProtocol):
         self._feed(data)
         # A head that ended in `data` may have brought its body along: only one that still goes on is too long.
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
-            message = f"The request's headers have more than {MAX_HEAD_BYTES} bytes, this server's limit."
-            self._refuse(RequestRefused(431, message))
+            self._refuse_head()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._stop_timer()
+        # One read may bring much more than the limit, and the head's end with it.
+        if len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers]) > MAX_HEAD_BYTES:
+            self._refuse_head()
+            return
         self._offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offered:
             super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
     def on_message_complete(self) -> None:
-        if self._offered:
+        if self._offered or self._refused:
             return
         super().on_message_complete()
         self._in_head, self._head_bytes = True, 0
@@ -162,6 +169,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def _unanswered(self) -> RequestResponseCycle | None:
         """The newest request, while its answer is not complete."""
         return None if getattr(self.cycle, "response_complete", True) else self.cycle
+
+    def _refuse_head(self) -> None:
+        message = f"The request's headers have more than {MAX_HEAD_BYTES} bytes, this server's limit."
+        self._refuse(RequestRefused(431, message))
 
     def _refuse(self, error: OctavoError) -> None:
         if self._refused or self.transport.is_closing():

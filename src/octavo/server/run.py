@@ -22,17 +22,22 @@ from octavo.engine.client import EngineClient
 from octavo.errors import SettingsError
 
 if TYPE_CHECKING:
+    import ssl
+
     import uvicorn
     from starlette.applications import Starlette
 
     from octavo.engine.messages import EngineInfo
     from octavo.memory.accounting import Report
+    from octavo.server.edge import Edge
     from octavo.server.serving import Serving
 
 __all__ = ["check_keys", "run"]
 
 _logger = logging.getLogger(__name__)
 
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
 CLOSE_S = 1.0
 """How long connections may take to send the last that they have, where the drain timeout leaves less."""
 
@@ -52,6 +57,7 @@ def run(
     pooling: Pooling = DEFAULT_POOLING,
     drain_timeout_s: float = 30.0,
     data_dir: str | None = None,
+    edge: Edge | None = None,
     on_ready: Callable[[str, EngineInfo], None] | None = None,
     on_end: Callable[[Report | None], None] | None = None,
     engine_command: Sequence[str] | None = None,
@@ -60,14 +66,19 @@ def run(
     `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
     name none themselves. `aliases`: further names of the model. `max_queued`: sequences that may wait. `strict`:
     requests with fields that nobody knows are refused. `pooling`: of vectors whose request does not say. `data_dir`:
-    where stored things are; None is the user's data folder. `on_ready` is told once: the address, and what the engine
-    can do; `on_end`, what its memory was good for. `engine_command` starts another engine than ours (tests,
-    benchmarks).
+    where stored things are; None is the user's data folder. `edge`: origins, TLS, times, logs. `on_ready` is told once:
+    the address, and what the engine can do; `on_end`, what its memory was good for. `engine_command` starts another
+    engine than ours (tests, benchmarks).
 
-    Raises SettingsError (a key, the port), what kept the engine from starting, and EngineDied when it could not be
-    brought back: whoever watches this process can then start it again.
+    Raises SettingsError (a key, the port, a certificate), what kept the engine from starting, and EngineDied when it
+    could not be brought back: whoever watches this process can then start it again.
     """
     check_keys(api_keys)
+    tls = None
+    if edge is not None and edge.tls is not None:
+        from octavo.server.tls import tls_context
+
+        tls = tls_context(edge.tls)
     listener = _bind(host, port)
     gc.disable()  # start-up makes objects that stay; looking for garbage among them costs a twentieth of it
     try:
@@ -92,8 +103,9 @@ def run(
                 api_keys=api_keys,
                 cache_per_key=cache_per_key,
                 data_dir=None if data_dir is None else Path(data_dir),
+                edge=edge,
             )
-            uvloop.run(_Host(serving, listener, app, drain_timeout_s, on_ready).serve())
+            uvloop.run(_Host(serving, listener, app, tls, drain_timeout_s, on_ready).serve())
             if on_end is not None:
                 on_end(client.report)
     finally:
@@ -124,7 +136,7 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         listener.bind(address)
         # Linux lets two sockets bind with SO_REUSEADDR while neither listens, so only this claims the port.
-        listener.listen(2048)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise SettingsError(
@@ -162,12 +174,14 @@ class _Host:
         serving: Serving,
         listener: socket.socket,
         app: Starlette,
+        tls: ssl.SSLContext | None,
         drain_timeout_s: float,
         on_ready: Callable[[str, EngineInfo], None] | None,
     ) -> None:
         self._serving = serving
         self._listener = listener
         self._app = app
+        self._tls = tls
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
         self._stop = asyncio.Event()
@@ -180,7 +194,7 @@ class _Host:
         client = self._serving.client
         server = self._server()
         with self._handled_signals():
-            http = asyncio.create_task(server.serve(sockets=[self._listener]))
+            http = asyncio.create_task(server.serve(sockets=[]))
             loading = asyncio.create_task(client.ready())
             stopping = asyncio.create_task(self._stop.wait())
             dying = asyncio.create_task(client.died())
@@ -213,14 +227,29 @@ class _Host:
         import uvicorn
 
         from octavo.server.limits import BoundedProtocol
+        from octavo.server.tls import HANDSHAKE_S, SHUTDOWN_S
 
-        finish = self._finish
+        finish, listener, tls = self._finish, self._listener, self._tls
 
         class Server(uvicorn.Server):
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
                 """uvicorn would end the process with the signal's code; `_Host` has the signals."""
                 yield
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                """uvicorn would listen without limits on TLS' own messages."""
+                await super().startup(sockets)
+                self.servers.append(
+                    await asyncio.get_running_loop().create_server(
+                        lambda: BoundedProtocol(self.config, self.server_state, self.lifespan.state),
+                        sock=listener,
+                        backlog=BACKLOG,
+                        ssl=tls,
+                        ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
+                        ssl_shutdown_timeout=None if tls is None else SHUTDOWN_S,
+                    )
+                )
 
             async def main_loop(self) -> None:
                 """uvicorn wakes ten times a second to see whether to exit; the date header needs one."""
@@ -299,4 +328,5 @@ class _Host:
 
     def _address(self) -> str:
         host, port = self._listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
