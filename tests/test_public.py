@@ -89,4 +89,4 @@ def test_every_room_is_a_layer_and_is_tested() -> None:
 
 def test_tests_mirror_rooms() -> None:
     folders = {path.parent.name for path in (REPOSITORY / "tests").glob("*/test_*.py")}
-    assert folders <= {*_rooms(), "kernels", "benchmarks", "clients"}
+    assert folders <= {*_rooms(), "kernels", "benchmarks", "clients", "fuzz", "faults"}

@@ -165,15 +165,16 @@ def _block_json(part: Piece, text: str) -> dict[str, Any]:
             }
 
 
-def _input(arguments: str) -> dict[str, Any]:
-    """The object that they are. Of arguments that were cut off, the text: half of a call must not look like a whole."""
+def _input(arguments: str) -> dict[str, Any] | orjson.Fragment:
+    """The object that they are, as it was written, for orjson reads deeper nesting than it writes. Of arguments that
+    were cut off, the text: half of a call must not look like a whole."""
     if not arguments:
         return {}
     try:
         value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
         value = None
-    return value if isinstance(value, dict) else {"INVALID_JSON": arguments}
+    return orjson.Fragment(arguments) if isinstance(value, dict) else {"INVALID_JSON": arguments}
 
 
 def _event(kind: str, fields: dict[str, Any]) -> bytes:

@@ -19,6 +19,9 @@ __all__ = ["MAX_DEPTH", "Body", "decode_body", "renamed", "whole_numbers"]
 
 MAX_DEPTH = 64
 """How deep lists and objects may be nested."""
+_WIDE = re.compile(rb"\d{19}")
+_INTEGERS = range(-(2**63), 2**64)
+"""What every part of the server can write again. Fields of the body itself have narrower bounds of their own."""
 _SECOND_LOOK_BYTES = 1 << 20
 """Up to this size a body that cannot be read is read again, for a better reason (some milliseconds)."""
 
@@ -82,6 +85,8 @@ def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
         raise _unreadable(body, str(error)) from None
     if _deeper_than(raw, MAX_DEPTH):
         raise _too_deep()
+    if _WIDE.search(body) and (odd := _odd_value(raw)):
+        raise odd
     if not isinstance(raw, dict):
         raise InvalidParameter("The body must be a JSON object.")
     try:
@@ -119,7 +124,7 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
 def _unreadable(body: bytes, reason: str) -> InvalidParameter:
     if not body.strip():
         return InvalidParameter("The body is empty; send a JSON object.")
-    return _odd_value(body) or InvalidParameter(f"The body is not valid JSON: {reason}.")
+    return _misread(body) or InvalidParameter(f"The body is not valid JSON: {reason}.")
 
 
 class _Odd(str):
@@ -128,18 +133,24 @@ class _Odd(str):
     __slots__ = ()
 
 
-def _odd_value(body: bytes) -> InvalidParameter | None:
-    """What Python's own parser takes and msgspec does not, with the field's name, which msgspec does not tell: half
-    of a surrogate pair, and numbers out of range."""
+def _misread(body: bytes) -> InvalidParameter | None:
+    """What Python's own parser takes and msgspec does not, with the field's name, which msgspec does not tell."""
     if len(body) > _SECOND_LOOK_BYTES:
         return None
     try:
         raw = json.loads(body, parse_int=_number, parse_float=_number, parse_constant=_Odd)
     except (ValueError, RecursionError):
         return None
+    return _odd_value(raw)
+
+
+def _odd_value(raw: Any) -> InvalidParameter | None:
+    """Half of a surrogate pair, or a number out of range, with its name."""
     left: list[tuple[str, Any]] = [("", raw)]
     while left:
         name, value = left.pop()
+        if isinstance(value, int) and value not in _INTEGERS and not name.isidentifier():
+            value = _Odd(value)
         if isinstance(value, _Odd):
             text = value if len(value) <= 20 else f"{value[:20]}… ({len(value)} characters)"
             return InvalidParameter(

@@ -171,11 +171,14 @@ def load_answer(model: str, *, chat: bool, unload: bool) -> dict[str, Any]:
 
 def _call_json(name: str, arguments: str) -> dict[str, Any] | None:
     """None where the arguments are no object: they were cut off."""
+    arguments = arguments or "{}"
     try:
-        value = orjson.loads(arguments or "{}")
+        value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
         return None
-    return {"function": {"name": name, "arguments": value}} if isinstance(value, dict) else None
+    # As it was written: orjson reads deeper nesting than it writes.
+    given = {"name": name, "arguments": orjson.Fragment(arguments)}
+    return {"function": given} if isinstance(value, dict) else None
 
 
 def _scores(logprobs: dict[str, Any] | None) -> list[Any] | None:

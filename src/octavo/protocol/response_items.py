@@ -242,7 +242,7 @@ def _part(part: Any, name: str, kinds: frozenset[str]) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "refusal" and "output_text" in kinds:
         return _string(part, "refusal", name)
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise InvalidParameter(
             f"{name} is of type {kind!r:.60}; this server reads text: {' or '.join(sorted(kinds - {'text'}))}.",
             name,

@@ -22,6 +22,7 @@ from octavo.protocol.structured import JsonSchemaFormat, ResponseFormat, Structu
 from octavo.protocol.tools import Function, ToolChoice, ToolDefinition
 from octavo.protocol.unknown import unknown_of
 from octavo.protocol.unserved import EMPTY, REFUSED
+from octavo.sampling.ranges import Range
 
 __all__ = ["InputTokensRequest", "ResponsesRequest", "in_own_words"]
 
@@ -77,6 +78,7 @@ _INSTEAD = {
 
 
 _FORMAT_FIELDS = frozenset(JsonSchemaFormat.__struct_encode_fields__) | {"type"}
+_CALLS = Range(1, 2**31 - 1, whole=True)
 _CHOICE_FIELDS = frozenset({"mode", "name", "tools", "type"})
 
 
@@ -132,7 +134,7 @@ class ResponsesRequest(Body, kw_only=True):
     include: list[Annotated[str, one_of(*sorted(_INCLUDABLE))]] | None = None
     metadata: Annotated[dict[str, str], Meta(extra_json_schema=_METADATA)] | None = None
     max_output_tokens: Annotated[int, within("max_completion_tokens")] | None = None
-    max_tool_calls: Annotated[int, Meta(extra_json_schema={"minimum": 1})] | None = None
+    max_tool_calls: Annotated[int, Meta(extra_json_schema=_CALLS.schema())] | None = None
     """Of built-in tools, which are not there."""
     temperature: Annotated[float, within("temperature")] | None = None
     top_p: Annotated[float, within("top_p")] | None = None
@@ -205,10 +207,8 @@ class ResponsesRequest(Body, kw_only=True):
                 "stream_options is given, but stream is not true; set it or leave the options out.",
                 "stream_options",
             )
-        if self.max_tool_calls is not None and self.max_tool_calls < 1:
-            raise InvalidParameter(
-                f"max_tool_calls is {self.max_tool_calls}; it must be at least 1.", "max_tool_calls"
-            )
+        if self.max_tool_calls is not None:
+            _CALLS.check("max_tool_calls", self.max_tool_calls)
         text, reasoning = self.text or TextOptions(), self.reasoning or ReasoningOptions()
         asked = (
             ("truncation", self.truncation, ("disabled",), "nothing is left out of a conversation unasked"),

@@ -13,6 +13,7 @@ from typing import Any, cast
 import httptools
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from octavo.errors import OctavoError, Overloaded
@@ -85,6 +86,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refused = False
         self._offered = False
         self._head_timer: asyncio.TimerHandle | None = None
+        self._answering: RequestResponseCycle | None = None
+        """The request whose answer is being made; `cycle` is the newest, which may wait behind it (pipelining)."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -126,7 +129,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        # uvicorn tells only the newest one: another would go on to compute for nobody, and write to what is closed.
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def shutdown(self) -> None:
         """The server ends: a request that has not come yet is refused, one that is being answered may go on."""
@@ -186,7 +198,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         elif self._unanswered() is not None:
-            self.transport.close()  # an answer is on its way; nothing may cut into it
+            self._close_behind_answers()
             return
         status, own, body = answer_error(error, scope)
         headers = {
@@ -199,6 +211,19 @@ class BoundedProtocol(HttpToolsProtocol):
         lines = [f"HTTP/1.1 {status} {phrase}", *map(": ".join, headers.items()), "", ""]
         self.transport.write("\r\n".join(lines).encode() + body)
         self.loop.call_later(LINGER_S, self.transport.close)
+
+    def _close_behind_answers(self) -> None:
+        """Requests that came whole are answered, and nothing cuts into that; then the connection closes."""
+        last: RequestResponseCycle | None = self.cycle
+        assert last is not None
+        if last.more_body:  # this one did not come whole
+            if not self.pipeline:  # and is being answered already
+                self.transport.close()
+                return
+            self.pipeline.popleft()
+            last = self.pipeline[0][0] if self.pipeline else self._answering
+            assert last is not None
+        last.keep_alive = False
 
     def _start_timer(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_S, self._late)

@@ -127,7 +127,7 @@ def _text(part: Any, where: str) -> str:
         return part
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind != "text":
-        raise InvalidParameter(f"{where} is of type {kind!r}; this model reads only text.", where)
+        raise InvalidParameter(f"{where} is of type {kind!r:.60}; this model reads only text.", where)
     text = part.get("text")
     if not isinstance(text, str):
         raise InvalidParameter(f"{where}.text must be a string, not {text!r:.80}.", f"{where}.text")
