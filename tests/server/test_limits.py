@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import cast
 
 import pytest
 import uvicorn
@@ -14,8 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from octavo.errors import OctavoError
 from octavo.server import limits
+from octavo.server.connections import FREE_BODY_BYTES, Connections
 from octavo.server.errors import error_response
 from octavo.server.limits import BoundedProtocol, read_body
+from octavo.telemetry.metrics import Metrics
+
+BODIES_BYTES = 256 << 10
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,8 +37,14 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections = Connections(Metrics("m"), max_bodies_bytes=BODIES_BYTES)
         config = uvicorn.Config(
-            application, http=BoundedProtocol, ws="none", lifespan="off", loop="none", log_config=None
+            application,
+            http=cast(type[asyncio.Protocol], partial(BoundedProtocol, connections=connections)),
+            ws="none",
+            lifespan="off",
+            loop="none",
+            log_config=None,
         )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve([listener]))
@@ -140,3 +152,22 @@ async def test_a_head_at_the_limit_passes_however_it_is_cut(
             filler += b"a"
         received = await exchange(port, start, filler, end)
         assert received.startswith(b"HTTP/1.1 " + status)
+
+
+async def test_large_bodies_share_a_budget_and_small_ones_always_fit(port: int) -> None:
+    head = b"POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    most = BODIES_BYTES + FREE_BODY_BYTES
+    writer.write(head % most + b"x" * (most - 1))
+    await writer.drain()
+    refused = b""
+    while not refused.startswith(b"HTTP/1.1 503 "):  # until the first one has come so far
+        refused = await exchange(port, head % (FREE_BODY_BYTES + 1000) + b"x" * (FREE_BODY_BYTES + 1000))
+    assert b"retry-after: 5" in refused
+    accepted = await exchange(port, head % FREE_BODY_BYTES + b"x" * FREE_BODY_BYTES)
+    assert accepted.startswith(b"HTTP/1.1 200 ") and accepted.endswith(b"%d" % FREE_BODY_BYTES)
+    writer.write(b"x")
+    assert (await reader.read()).endswith(b"%d" % most)
+    writer.close()
+    accepted = await exchange(port, head % (2 * FREE_BODY_BYTES) + b"x" * 2 * FREE_BODY_BYTES)
+    assert accepted.endswith(b"%d" % (2 * FREE_BODY_BYTES))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from octavo.cli.config_file import config_defaults
-from octavo.cli.options import engine_options, parse_port
+from octavo.cli.options import engine_options, parse_port, parse_size
 from octavo.cli.pull import MODEL_HELP, fetch, with_backend, with_draft
 from octavo.config import DEFAULT_POOLING, Pooling, ProfileName
 
@@ -88,6 +88,30 @@ def serve(
             help="Sequences that may wait for a slot; a request beyond is answered with 503 and Retry-After.",
         ),
     ] = None,
+    max_connections: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="COUNT",
+            help="Connections at once. Beyond, one that asks nothing is closed for a new one, or that gets 503.",
+        ),
+    ] = None,
+    stream_buffer: Annotated[
+        int,
+        typer.Option(
+            parser=parse_size,
+            metavar="SIZE",
+            help="Tokens that may wait in memory for the reader of a stream; with more, it is cut off.",
+        ),
+    ] = "4MiB",  # type: ignore[assignment]
+    send_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="A client that takes nothing of its answer for so long is cut off; 0 waits for ever.",
+        ),
+    ] = 60.0,
     strict: Annotated[
         bool,
         typer.Option(
@@ -191,6 +215,9 @@ def serve(
         cache_per_key=cache_scope == "key",
         key_profiles=key_profiles,
         max_queued=max_queued,
+        max_connections=max_connections,
+        stream_buffer_bytes=stream_buffer,
+        send_timeout_s=send_timeout,
         strict=strict,
         pooling=pooling,
         drain_timeout_s=drain_timeout,

@@ -1,6 +1,8 @@
 """The reader's end of one or more requests. Knows outputs and waiting, nothing of processes or sockets.
 
-What a slow reader has not taken is merged per sequence: memory follows the tokens, never the steps.
+What a slow reader has not taken is merged per sequence: memory follows the tokens, never the steps. Where there is a
+bound, a reader who leaves more lying loses its requests. To let them pause instead would keep their blocks from others
+for as long as such a reader likes.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from octavo.backends.base import TokenSample
 from octavo.scheduling.outputs import SequenceOutput
 
 __all__ = ["Stream"]
+
+_SAMPLE_BYTES = 112
+"""A token in memory; an alternative of it with its log-probability takes as much."""
 
 
 class _Pending:
@@ -56,6 +61,15 @@ class Stream(AsyncIterator[SequenceOutput]):
         self._abandoned = False
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._waiter: asyncio.Future[None] | None = None
+        self._most_bytes: int | None = None
+        self._on_full: Callable[[], None] = _nothing
+        self._late_bytes = 0
+
+    def bound(self, nbytes: int, on_full: Callable[[], None]) -> None:
+        """Let about `nbytes` of tokens come while the reader is busy with others; when there are more, close it and
+        call `on_full`. A prompt's scores do not count: they come once, and the request says how many they are."""
+        self._most_bytes = nbytes
+        self._on_full = on_full
 
     @property
     def pending(self) -> bool:
@@ -69,6 +83,8 @@ class Stream(AsyncIterator[SequenceOutput]):
 
     def put(self, output: SequenceOutput) -> None:
         """Hand `output` to the reader. Never blocks."""
+        if self._most_bytes is not None and self._waiter is None and not self._fits(output):
+            return
         key = (output.request_id, output.child)
         waiting = self._pending.get(key)
         if waiting is None:
@@ -91,11 +107,24 @@ class Stream(AsyncIterator[SequenceOutput]):
                 raise
             finally:
                 self._waiter = None
-        return self._pending.pop(next(iter(self._pending))).take()
+        taken = self._pending.pop(next(iter(self._pending))).take()
+        if not self._pending:
+            self._late_bytes = 0
+        return taken
 
     async def aclose(self) -> None:
         """Abort what still runs; a reader that waits meets the end. Calling it twice, or at the end, is harmless."""
         self._close()
+
+    def _fits(self, output: SequenceOutput) -> bool:
+        """It may wait for the reader. Where it may not, the stream is closed."""
+        assert self._most_bytes is not None
+        if self._late_bytes > self._most_bytes:
+            self._close()
+            self._on_full()
+            return False
+        self._late_bytes += _SAMPLE_BYTES * sum(1 + len(sample.top) for sample in output.samples)
+        return True
 
     def _close(self) -> None:
         if self._unfinished:
@@ -109,3 +138,7 @@ class Stream(AsyncIterator[SequenceOutput]):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _nothing() -> None:
+    pass

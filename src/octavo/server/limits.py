@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from octavo.errors import OctavoError, Overloaded
 from octavo.protocol.errors import RequestRefused
+from octavo.server.auth import KEYLESS
+from octavo.server.connections import CONNECTION, Connection, Connections
 from octavo.server.dialects import answer_error
+from octavo.server.errors import error_response
 
 __all__ = ["BODY_S", "MAX_BODY_BYTES", "BoundedProtocol", "discard_body", "read_body"]
 
@@ -30,6 +34,8 @@ HEAD_S = 20.0
 BODY_S = 60.0
 """From the end of the head to the end of the body."""
 _STATUSES = frozenset(HTTPStatus)
+MAX_PIPELINED = 32
+"""Requests that may wait behind the one that is being answered."""
 LINGER_S = 2.0
 """How long the rest of a refused request is read and thrown away, so that its sender comes to read the answer."""
 
@@ -48,12 +54,18 @@ async def read_body(request: Request) -> bytes:
     known = int(length[:20]) if length.isascii() and length.isdigit() else 0
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_S):
-            if known <= MAX_BODY_BYTES:
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > MAX_BODY_BYTES:
-                        break
+        with _counted(request) as count:
+            async with asyncio.timeout(BODY_S):
+                if known <= MAX_BODY_BYTES:
+                    async for chunk in request.stream():
+                        count(len(chunk))
+                        body += chunk
+                        if len(body) > MAX_BODY_BYTES:
+                            break
+    except Overloaded:
+        body.clear()
+        await discard_body(request)
+        raise
     except TimeoutError:
         raise RequestRefused(408, f"The body did not arrive within {BODY_S:g} s.", "timeout") from None
     except ClientDisconnect:
@@ -67,6 +79,12 @@ async def read_body(request: Request) -> bytes:
     )
 
 
+def _counted(request: Request) -> contextlib.AbstractContextManager[Callable[[int], None]]:
+    """Of a body that comes by a connection; one from within is there already."""
+    connection: Connection | None = request.scope.get(CONNECTION)
+    return contextlib.nullcontext(lambda _: None) if connection is None else connection.connections.body()
+
+
 async def discard_body(request: Request) -> None:
     """Read what still comes of a body that is refused, for a while, so that its sender comes to read the answer."""
     if request.headers.get("expect", "").lower() != "100-continue":
@@ -76,11 +94,30 @@ async def discard_body(request: Request) -> None:
                     pass
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with a limit on the head's bytes and on its time, and our errors for what it refuses."""
+def _no_room(app: ASGIApp) -> ASGIApp:
+    """`app` for a connection too many: only its health can be asked."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in KEYLESS:
+            await app(scope, receive, send)
+            return
+        connection: Connection = scope[CONNECTION]
+        connection.connections.observer.on_refused("connections")
+        await discard_body(Request(scope, receive))
+        error = Overloaded("This server has as many connections as it may have; try again in a moment.")
+        await error_response(error, scope, headers={"connection": "close"})(scope, receive, send)
+
+    return refusing
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with limits: on the head's bytes and its time, on what is asked ahead, on connections. What it
+    refuses has our errors."""
+
+    def __init__(self, *args: Any, connections: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._connections = connections
+        self._connection: Connection | None = None
         self._head_bytes = 0
         self._in_head = True
         self._refused = False
@@ -91,10 +128,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._connection = connection = self._connections.opened(transport)
+        if connection.surplus:
+            self.app = _no_room(self.app)
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._refused or self._dropped:
             return
         if self._in_head:
             self._head_bytes += len(data)
@@ -114,15 +154,28 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse_head()
             return
         self._offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
-        if not self._offered:
-            super().on_headers_complete()
+        if self._offered or self._dropped:
+            return
+        assert self._connection is not None
+        # One read may hold thousands of small requests, and each that waits costs a hundred times its bytes.
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._connection.drop("pipelined")
+            return
+        cast(Scope, self.scope)[CONNECTION] = self._connection
+        self._connections.asked(self._connection)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unanswered() is None and self._connection is not None:
+            self._connections.answered(self._connection)
 
     def on_body(self, body: bytes) -> None:
-        if not self._refused:
+        if not (self._refused or self._dropped):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._offered or self._refused:
+        if self._offered or self._refused or self._dropped:
             return
         super().on_message_complete()
         self._in_head, self._head_bytes = True, 0
@@ -134,6 +187,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answering.disconnected = True
             self._answering.message_event.set()
         self.pipeline.clear()
+        if self._connection is not None:
+            self._connections.closed(self._connection)
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -172,6 +227,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
         return b"\r\n".join([request, *(b"%b: %b" % header for header in headers), b"", b""])
+
+    @property
+    def _dropped(self) -> bool:
+        """It was cut off, and what still comes of it means nothing."""
+        return self._connection is not None and self._connection.dropped is not None
 
     def _waits_for_body(self) -> bool:
         """The rest of the newest request has still to come, and nothing of an answer has gone out."""

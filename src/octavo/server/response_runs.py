@@ -19,6 +19,7 @@ _logger = logging.getLogger(__name__)
 
 RUN_BYTES = 16 << 20
 """Of the events of one response; of more, the oldest are forgotten."""
+SENT_BYTES = 64 << 10
 ENDED_BYTES = 32 << 20
 """Of the events of all that have ended."""
 
@@ -69,7 +70,7 @@ class ResponseRun:
                 raise ServerError(
                     f"The events before {self._first} are not kept any more; get the response itself."
                 )
-            events = self._events[number - self._first :]
+            events = self._next(number)
             if events:
                 number += len(events)
                 yield b"".join(events)
@@ -77,6 +78,14 @@ class ResponseRun:
                 return
             else:
                 await changed.wait()
+
+    def _next(self, number: int) -> list[bytes]:
+        """Events from `number` on, not many more than `SENT_BYTES`: what goes out at once is copied for each reader."""
+        nbytes, last = 0, number - self._first
+        while last < len(self._events) and nbytes < SENT_BYTES:
+            nbytes += len(self._events[last])
+            last += 1
+        return self._events[number - self._first : last]
 
     def _tell(self, data: bytes) -> None:
         if not self.followed or not data:

@@ -20,6 +20,12 @@ from typing import TYPE_CHECKING
 from octavo.config import DEFAULT_POOLING, EngineConfig, Pooling, ProfileName
 from octavo.engine.client import EngineClient
 from octavo.errors import SettingsError
+from octavo.server.connections import (
+    SEND_TIMEOUT_S,
+    STREAM_BUFFER_BYTES,
+    Connections,
+    connections_allowed,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -53,6 +59,9 @@ def run(
     cache_per_key: bool = True,
     key_profiles: Mapping[int, ProfileName] | None = None,
     max_queued: int | None = None,
+    max_connections: int | None = None,
+    stream_buffer_bytes: int = STREAM_BUFFER_BYTES,
+    send_timeout_s: float = SEND_TIMEOUT_S,
     strict: bool = False,
     pooling: Pooling = DEFAULT_POOLING,
     drain_timeout_s: float = 30.0,
@@ -64,11 +73,13 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
     `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
-    name none themselves. `aliases`: further names of the model. `max_queued`: sequences that may wait. `strict`:
-    requests with fields that nobody knows are refused. `pooling`: of vectors whose request does not say. `data_dir`:
-    where stored things are; None is the user's data folder. `edge`: origins, TLS, times, logs. `on_ready` is told once:
-    the address, and what the engine can do; `on_end`, what its memory was good for. `engine_command` starts another
-    engine than ours (tests, benchmarks).
+    name none themselves. `aliases`: further names of the model. `max_queued`: sequences that may wait.
+    `max_connections`: None is as many as usual, where the process may open so many files. `stream_buffer_bytes`: of
+    tokens that may wait for the reader of a stream. `send_timeout_s`: how long a reader may take nothing; 0 for ever.
+    `strict`: requests with fields that nobody knows are refused. `pooling`: of vectors whose request does not say.
+    `data_dir`: where stored things are; None is the user's data folder. `edge`: origins, TLS, times, logs. `on_ready`
+    is told once: the address, and what the engine can do; `on_end`, what its memory was good for. `engine_command`
+    starts another engine than ours (tests, benchmarks).
 
     Raises SettingsError (a key, the port, a certificate), what kept the engine from starting, and EngineDied when it
     could not be brought back: whoever watches this process can then start it again.
@@ -79,6 +90,7 @@ def run(
         from octavo.server.tls import tls_context
 
         tls = tls_context(edge.tls)
+    most = connections_allowed(max_connections)
     listener = _bind(host, port)
     gc.disable()  # start-up makes objects that stay; looking for garbage among them costs a twentieth of it
     try:
@@ -87,6 +99,7 @@ def run(
             try:
                 serving = _serving(config, client, model_name, key_profiles or {})
                 serving.max_queued = max_queued
+                serving.stream_buffer_bytes = stream_buffer_bytes
                 serving.strict = strict
                 serving.pooling = pooling
                 serving.aliases = tuple(aliases)
@@ -105,7 +118,9 @@ def run(
                 data_dir=None if data_dir is None else Path(data_dir),
                 edge=edge,
             )
-            uvloop.run(_Host(serving, listener, app, tls, drain_timeout_s, on_ready).serve())
+            connections = Connections(serving.metrics, most=most, send_timeout_s=send_timeout_s)
+            connections.prepare(listener)
+            uvloop.run(_Host(serving, listener, app, tls, connections, drain_timeout_s, on_ready).serve())
             if on_end is not None:
                 on_end(client.report)
     finally:
@@ -175,6 +190,7 @@ class _Host:
         listener: socket.socket,
         app: Starlette,
         tls: ssl.SSLContext | None,
+        connections: Connections,
         drain_timeout_s: float,
         on_ready: Callable[[str, EngineInfo], None] | None,
     ) -> None:
@@ -182,6 +198,7 @@ class _Host:
         self._listener = listener
         self._app = app
         self._tls = tls
+        self._connections = connections
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
         self._stop = asyncio.Event()
@@ -230,6 +247,7 @@ class _Host:
         from octavo.server.tls import HANDSHAKE_S, SHUTDOWN_S
 
         finish, listener, tls = self._finish, self._listener, self._tls
+        connections = self._connections
 
         class Server(uvicorn.Server):
             @contextlib.contextmanager
@@ -242,7 +260,9 @@ class _Host:
                 await super().startup(sockets)
                 self.servers.append(
                     await asyncio.get_running_loop().create_server(
-                        lambda: BoundedProtocol(self.config, self.server_state, self.lifespan.state),
+                        lambda: BoundedProtocol(
+                            self.config, self.server_state, self.lifespan.state, connections=connections
+                        ),
                         sock=listener,
                         backlog=BACKLOG,
                         ssl=tls,
@@ -252,8 +272,10 @@ class _Host:
                 )
 
             async def main_loop(self) -> None:
-                """uvicorn wakes ten times a second to see whether to exit; the date header needs one."""
+                """uvicorn wakes ten times a second to see whether to exit; the date header needs one, and so do stalled
+                readers."""
                 while not (await self.on_tick(0) or finish.is_set()):
+                    connections.sweep()
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(finish.wait(), 1.0)
 

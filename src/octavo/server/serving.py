@@ -20,6 +20,7 @@ from octavo.errors import CapacityError, EngineDied, InvalidParameter, Overloade
 from octavo.models.spec import ModelSpec
 from octavo.protocol.errors import RequestRefused
 from octavo.sampling.params import MAX_STOPS, SamplingParams
+from octavo.server.connections import STREAM_BUFFER_BYTES
 from octavo.server.grammars import Grammars
 from octavo.text.chat import ChatTemplate
 from octavo.text.continuation import Earlier, Prompt, continued_prompt
@@ -79,6 +80,8 @@ class Serving:
         self.draining = False
         self.max_queued: int | None = None
         """Sequences that may wait for a slot; None: any number."""
+        self.stream_buffer_bytes = STREAM_BUFFER_BYTES
+        """What may wait for the reader of a stream (see Stream.bound)."""
         self.embedding_width = spec.hidden
         """Numbers in a text's vector."""
         self.pooling: Pooling = DEFAULT_POOLING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -12,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from octavo.engine.stream import Stream
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.answer import Answer
+from octavo.server.connections import CONNECTION, Connection
 
 __all__ = ["STREAM_HEADERS", "AnswerStream", "while_connected", "whole_response"]
 
@@ -62,6 +64,11 @@ class AnswerStream(Response):
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection: Connection | None = scope.get(CONNECTION)
+        if connection is not None:
+            self._outputs.bound(
+                self._answer.serving.stream_buffer_bytes, partial(connection.drop, "buffer_full")
+            )
         async with while_connected(self._outputs, receive) as outputs:
             await self._send(outputs, send)
 

@@ -25,7 +25,8 @@ _E2E_S = (
 )  # fmt: skip
 _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
-_REFUSALS = ("queue_full",)
+_REFUSALS = ("queue_full", "connections", "bodies")
+_DROPS = ("stalled", "buffer_full", "idle", "connections", "pipelined")
 _RESULTS = {False: "completed", True: "failed"}
 _REASONS = ("stop", "length", "abort", "error")
 
@@ -158,6 +159,14 @@ class Metrics:
             registry=registry,
         )
         self._refused = {reason: refused.labels(model_name, reason) for reason in _REFUSALS}
+        self._connections = gauge("octavo_connections", "Open connections.")
+        dropped = Counter(
+            "octavo_connections_dropped",
+            "Connections cut off, by reason.",
+            ("model_name", "reason"),
+            registry=registry,
+        )
+        self._dropped = {reason: dropped.labels(model_name, reason) for reason in _DROPS}
         lines = Counter(
             "octavo_batch_lines",
             "Lines of batches with a result on the disk: completed, or failed.",
@@ -245,8 +254,16 @@ class Metrics:
             self._e2e.observe(since_arrival_s)
 
     def on_refused(self, reason: str) -> None:
-        """A request was turned away: `queue_full`."""
+        """A request was turned away: `queue_full`, `connections` or `bodies` (see server/connections)."""
         self._refused[reason].inc()
+
+    def on_connections(self, count: int) -> None:
+        """So many are open."""
+        self._connections.set(count)
+
+    def on_dropped(self, reason: str) -> None:
+        """The server cut a connection off (for what reasons: server/connections)."""
+        self._dropped[reason].inc()
 
     def on_batch_line(self, *, failed: bool) -> None:
         """A line of a batch has its result."""
