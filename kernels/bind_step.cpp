@@ -25,6 +25,7 @@ namespace {
 
 using Weights = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Mask = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Words = nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // A Program with the mapping that its matrices lie in.
 struct BoundProgram {
@@ -207,14 +208,21 @@ struct Threads {
 
 class BoundRuntime {
  public:
-  // `beside`: whose threads it uses, instead of some of its own.
+  // `beside`: whose threads it uses, instead of some of its own. `progress`: the word that it writes how far it is to.
   BoundRuntime(const BoundProgram& program, const StepLimits& limits, const char* kv, int threads, const char* isa,
-               const BoundRuntime* beside)
+               const BoundRuntime* beside, std::optional<Words> progress)
       : weights_(program.weights),
         threads_(beside ? beside->threads_ : std::make_shared<Threads>(threads)),
+        progress_(std::move(progress)),
         runtime_(
             std::make_unique<Runtime>(program.program, limits, kv_type_of(kv), threads_->pool, select_kernels(isa))),
-        reader_(runtime_->groups()) {}
+        reader_(runtime_->groups()) {
+    static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t) && std::atomic<uint64_t>::is_always_lock_free);
+    if (!progress_) return;
+    if (progress_->size() != 1 || reinterpret_cast<uintptr_t>(progress_->data()) % alignof(std::atomic<uint64_t>))
+      fail("progress is not one aligned word.");
+    runtime_->set_progress(reinterpret_cast<std::atomic<uint64_t>*>(progress_->data()));
+  }
 
   void launch(nb::handle plan) {
     const Turn turn(threads_->busy);
@@ -324,6 +332,7 @@ class BoundRuntime {
 
   Weights weights_;
   std::shared_ptr<Threads> threads_;
+  std::optional<Words> progress_;
   std::unique_ptr<Runtime> runtime_;
   Reader reader_;
 };
@@ -397,12 +406,12 @@ void bind_step(nb::module_& module) {
           "__init__",
           [](BoundRuntime* self, const BoundProgram& program, int32_t num_blocks, int32_t max_slots,
              int32_t max_step_tokens, int32_t max_model_len, const char* kv, int threads, const char* isa,
-             const BoundRuntime* beside) {
+             const BoundRuntime* beside, std::optional<Words> progress) {
             new (self) BoundRuntime(program, StepLimits{num_blocks, max_slots, max_step_tokens, max_model_len}, kv,
-                                    threads, isa, beside);
+                                    threads, isa, beside, std::move(progress));
           },
           "program"_a, nb::kw_only(), "num_blocks"_a, "max_slots"_a, "max_step_tokens"_a, "max_model_len"_a, "kv"_a,
-          "threads"_a, "isa"_a = "", "beside"_a = nb::none())
+          "threads"_a, "isa"_a = "", "beside"_a = nb::none(), "progress"_a = nb::none())
       .def("launch", &BoundRuntime::launch, "plan"_a)
       .def("sample", &BoundRuntime::sample, "masks"_a = nb::none(),
            "One (token, logprob or None, top) per sample of the plan launched last, or (0, None, (), vector) where the "

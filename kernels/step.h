@@ -86,7 +86,9 @@ class Runtime {
   int threads() const { return threads_; }
 
   // (step << 16) + layer: moves while a step runs. Any thread may read it.
-  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  uint64_t progress() const { return progress_->load(std::memory_order_relaxed); }
+  // From now on it is written there, which another process may see too; `word` outlives the runtime.
+  void set_progress(std::atomic<uint64_t>* word) { progress_ = word; }
   // Of the last launch and its sample: barriers of the layers, calls for heap memory, bytes of weights multiplied, and
   // of K and V that attention read.
   int64_t barriers() const { return barriers_; }
@@ -281,7 +283,8 @@ class Runtime {
   std::vector<float> top_values_;
   std::vector<int32_t> previous_;  // tokens chosen for the plan before
 
-  std::atomic<uint64_t> progress_{0};
+  std::atomic<uint64_t> own_progress_{0};
+  std::atomic<uint64_t>* progress_ = &own_progress_;
   int64_t barriers_ = 0;
   int64_t allocations_ = 0;
   bool measuring_ = false;

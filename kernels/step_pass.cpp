@@ -43,8 +43,8 @@ int64_t Runtime::kv_bytes() const {
 }
 
 void Runtime::reach(int32_t layer) {
-  const uint64_t step = progress_.load(std::memory_order_relaxed) >> 16;
-  progress_.store(step << 16 | static_cast<uint64_t>(std::max(layer, 0)), std::memory_order_relaxed);
+  const uint64_t step = progress_->load(std::memory_order_relaxed) >> 16;
+  progress_->store(step << 16 | static_cast<uint64_t>(std::max(layer, 0)), std::memory_order_relaxed);
 }
 
 void Runtime::run_strips(int worker) {

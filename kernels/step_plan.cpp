@@ -37,7 +37,7 @@ void Runtime::launch(const StepPlan& plan) {
 
 void Runtime::run(const StepPlan& plan) {
   make_items(plan);
-  progress_.store(static_cast<uint64_t>(plan.step) << 16, std::memory_order_relaxed);
+  progress_->store(static_cast<uint64_t>(plan.step) << 16, std::memory_order_relaxed);
   if (by_rows_)
     pool_.run([this](int worker, Pool&) { run_rows(worker); });
   else

@@ -8,6 +8,7 @@
     │   └── SettingsError      a setting of the server that cannot work
     └── ServerError            ours (HTTP 5xx, exit code 1)
         ├── EngineDied         the engine process ended and could not be brought back
+        ├── Quarantined        a request that ended the engine, and is not tried again
         └── Overloaded         a limit of the server is reached; try again later
 
 Every message is one sentence: the name, the value, the reason, a hint.
@@ -23,6 +24,7 @@ __all__ = [
     "ModelError",
     "OctavoError",
     "Overloaded",
+    "Quarantined",
     "ServerError",
     "SettingsError",
 ]
@@ -69,6 +71,10 @@ class ServerError(OctavoError):
 
 class EngineDied(ServerError):
     """The engine process ended and could not be brought back."""
+
+
+class Quarantined(ServerError):
+    """A request that ended the engine process again and again: it is not tried again."""
 
 
 class Overloaded(ServerError):

@@ -8,14 +8,17 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
 from octavo.backends.base import TokenSample
 from octavo.config import EngineConfig
+from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.messages import Add, EngineInfo, Outputs, Stats
 from octavo.engine.process import bind_to_parent, run
 from octavo.errors import ModelError
@@ -27,6 +30,13 @@ VOCABULARY = 287
 CONTEXT = 512
 CRASH = 13
 """A prompt that begins with this token makes the step raise."""
+ABORT = 17
+"""… makes the process end by a signal of its own, after so many tokens of the request as its last token says."""
+SUICIDE = 18
+"""… the same, by a signal that others send."""
+HANG = 19
+"""… makes the step sleep without end, while the request has no token yet."""
+_SIGNALS = {ABORT: signal.SIGSEGV, SUICIDE: signal.SIGKILL}
 
 
 def expected_token(prompt: tuple[int, ...], seed: int, place: int) -> int:
@@ -62,7 +72,8 @@ class _Running:
 class FakeEngine:
     """Every open request advances by one token a step; a step takes `max_step_tokens` µs."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, heartbeat: Heartbeat) -> None:
+        self.heartbeat = heartbeat
         self.step_s = config.max_step_tokens * 1e-6
         self.running: dict[str, _Running] = {}
         self.changed = False
@@ -94,12 +105,21 @@ class FakeEngine:
         self.changed = True
 
     def step(self) -> Outputs:
+        self.heartbeat.begin()
+        self.heartbeat.planned(self.running, self.step_s)
         time.sleep(self.step_s)
         self.changed = False
         items: list[SequenceOutput] = []
         for name, running in list(self.running.items()):
             if running.request.prompt[0] == CRASH:
                 raise RuntimeError("a crash in a step")
+            if (
+                len(running.outputs[0]) == running.request.prompt[-1]
+                and running.request.prompt[0] in _SIGNALS
+            ):
+                os.kill(os.getpid(), _SIGNALS[running.request.prompt[0]])
+            if running.request.prompt[0] == HANG and not running.request.outputs:
+                time.sleep(3600)
             items += running.step()
             if not running.open:
                 del self.running[name]
@@ -110,13 +130,14 @@ class FakeEngine:
             steps=self.stats.steps + 1,
             step_tokens=len(items),
         )
+        self.heartbeat.done()
         return Outputs(tuple(items), self.stats)
 
     def close(self) -> None:
         self.running.clear()
 
 
-def build(config: EngineConfig) -> FakeEngine:
+def build(config: EngineConfig, heartbeat: Heartbeat) -> FakeEngine:
     match config.model_dir:
         case "/missing":
             raise ModelError("The model /missing cannot be found; check the path.")
@@ -124,14 +145,20 @@ def build(config: EngineConfig) -> FakeEngine:
             raise ZeroDivisionError("broken")
         case "/gone":
             os._exit(3)
-    return FakeEngine(config)
+    if config.model_dir.startswith("/once"):
+        started = Path(config.model_dir.removeprefix("/once"))
+        if started.exists():
+            os._exit(3)
+        started.touch()
+    return FakeEngine(config, heartbeat)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int)
+    parser.add_argument("--heartbeat", type=int)
     parser.add_argument("--parent", type=int)
     arguments = parser.parse_args()
     bind_to_parent(arguments.parent)
     with socket.socket(fileno=arguments.fd) as parent:
-        sys.exit(run(parent, build))
+        sys.exit(run(parent, lambda config: build(config, Heartbeat(arguments.heartbeat))))

@@ -16,9 +16,9 @@ from octavo.config import EngineConfig
 from octavo.engine import client as client_module
 from octavo.engine.client import EngineClient
 from octavo.engine.stream import Stream
-from octavo.errors import EngineDied, InvalidParameter, ModelError, ServerError
+from octavo.errors import EngineDied, InvalidParameter, ModelError, Quarantined, ServerError
 from octavo.sampling.params import SamplingParams
-from tests.engine.fake_engine import CRASH, expected_token
+from tests.engine.fake_engine import ABORT, CRASH, HANG, SUICIDE, expected_token
 
 COMMAND = (sys.executable, str(Path(__file__).with_name("fake_engine.py")))
 
@@ -141,19 +141,153 @@ async def test_a_request_that_arrives_during_a_restart_is_served(client: EngineC
     assert tokens == {("a", 0): expected((5,), 3, 5)}
 
 
+async def test_a_request_that_ends_the_engine_alone_twice_is_quarantined(
+    client: EngineClient, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outputs = [output async for output in client.generate("a", [CRASH], SamplingParams(n=2, max_tokens=5))]
+    assert [(o.child, o.finish_reason) for o in outputs] == [(0, "error"), (1, "error")]
+    assert "ended twice while it computed this request alone (the last time: exit code 1)" in (
+        outputs[0].error or ""
+    )
+    assert client.restarts == 2
+    assert "a crash in a step" in capfd.readouterr().err
+    with pytest.raises(Quarantined, match="not tried again"):
+        client.generate("again", [CRASH], SamplingParams(n=2, max_tokens=5))
+    tokens = await collect(client.generate("other", [5], SamplingParams(seed=3, max_tokens=5)))
+    assert tokens == {("other", 0): expected((5,), 3, 5)}
+    assert client.restarts == 2
+
+
+@pytest.mark.parametrize("culprits", [(0,), (11,), (4, 13)])
+async def test_a_culprit_is_found_among_many_and_the_others_lose_nothing(
+    client: EngineClient, culprits: tuple[int, ...]
+) -> None:
+    prompts = [[ABORT if i in culprits else 5, i, 3 + i] for i in range(16)]
+    streams = [
+        client.generate(f"r{i}", prompt, SamplingParams(seed=i, max_tokens=40 + i))
+        for i, prompt in enumerate(prompts)
+    ]
+    late = asyncio.create_task(_late(client))
+    for i, stream in enumerate(streams):
+        outputs = [output async for output in stream]
+        tokens = [sample.token for output in outputs for sample in output.samples]
+        if i in culprits:
+            assert outputs[-1].finish_reason == "error"
+            assert "signal 11" in (outputs[-1].error or "")
+            assert tokens == expected((ABORT, i, 3 + i), i, 3 + i)
+        else:
+            assert outputs[-1].finish_reason == "length"
+            assert tokens == expected((5, i, 3 + i), i, 40 + i)
+    assert await late == expected((5,), 3, 5)
+    # Five halvings of 16 and a second death alone, for each; a request that comes in the middle may be in one more.
+    assert 2 <= client.restarts <= 7 * len(culprits)
+
+
+async def _late(client: EngineClient) -> list[int]:
+    """The tokens of a request that comes while suspects are tried."""
+    await until(lambda: client.restarts >= 2)
+    return (await collect(client.generate("late", [5], SamplingParams(seed=3, max_tokens=5))))["late", 0]
+
+
+async def test_signals_from_outside_are_no_strike_unless_the_same_step_dies_again(
+    client: EngineClient,
+) -> None:
+    reader = asyncio.create_task(collect(client.generate("a", [5], SamplingParams(seed=1, max_tokens=400))))
+    for _ in range(4):
+        await until(lambda: client.healthy)
+        steps = client.stats.steps if client.stats is not None else 0
+        await until(lambda steps=steps: client.stats is not None and client.stats.steps not in (0, steps))  # type: ignore[misc]
+        os.kill(client.info.pid, signal.SIGKILL)
+        await until(lambda: not client.healthy)
+    assert (await reader)["a", 0] == expected((5,), 1, 400)
+    outputs = [o async for o in client.generate("b", [SUICIDE, 4], SamplingParams(max_tokens=9))]
+    assert "signal 9" in (outputs[-1].error or "")
+    assert client.restarts == 4 + 3
+
+
+async def test_a_broken_engine_is_no_request_s_fault(client: EngineClient) -> None:
+    streams = [client.generate(f"r{i}", [CRASH, i], SamplingParams(max_tokens=5)) for i in range(6)]
+    errors = [[output async for output in stream][-1].error or "" for stream in streams]
+    assert sum("computed this request alone" in error for error in errors) == 3
+    assert sum("ended with 3 requests in a row" in error for error in errors) == 3
+    assert client.dead
+
+
 async def test_deaths_without_progress_end_in_an_error_for_every_open_request(
-    client: EngineClient, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(client_module, "BACKOFF_S", 0.001)
-    stream = client.generate("a", [CRASH], SamplingParams(n=2, max_tokens=5))
+    client = await EngineClient.start(config(f"/once{tmp_path}/started"), COMMAND)
+    stream = client.generate("a", [5], SamplingParams(n=2, max_tokens=None))
+    await anext(stream)
+    os.kill(client.info.pid, signal.SIGKILL)
     outputs = [output async for output in stream]
-    assert [(o.child, o.finish_reason) for o in outputs] == [(0, "error"), (1, "error")]
-    assert "died 5 times without progress" in (outputs[0].error or "")
+    assert [(o.child, o.finish_reason) for o in outputs[-2:]] == [(0, "error"), (1, "error")]
+    assert "died 5 times without progress (exit code 3)" in (outputs[-1].error or "")
     assert client.dead
     assert not client.healthy
-    assert "a crash in a step" in capfd.readouterr().err
     with pytest.raises(EngineDied, match="restart the server"):
         client.generate("b", [5], SamplingParams())
+    await client.close()
+
+
+async def test_a_stopped_engine_is_not_ready_and_goes_on(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "STALLED_S", 0.3)
+    reader = asyncio.create_task(collect(client.generate("a", [5], SamplingParams(seed=1, max_tokens=400))))
+    await until(lambda: client.stats is not None)
+    pid = client.info.pid
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: client.stalled)
+    assert not client.healthy
+    os.kill(pid, signal.SIGCONT)
+    await until(lambda: client.healthy)
+    assert (await reader)["a", 0] == expected((5,), 1, 400)
+    os.kill(pid, signal.SIGSTOP)  # with nothing to do
+    await until(lambda: client.stalled)
+    os.kill(pid, signal.SIGCONT)
+    await until(lambda: client.healthy)
+    assert client.restarts == 0
+
+
+async def test_an_engine_that_is_stopped_for_long_is_replaced_and_no_request_blamed(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "HUNG_S", 0.5)
+    reader = asyncio.create_task(collect(client.generate("a", [5], SamplingParams(seed=1, max_tokens=400))))
+    for restarts in (1, 2, 3):
+        steps = client.stats.steps if client.stats is not None else 0
+        await until(lambda steps=steps: client.stats is not None and client.stats.steps not in (0, steps))  # type: ignore[misc]
+        os.kill(client.info.pid, signal.SIGSTOP)
+        await until(lambda restarts=restarts: client.restarts == restarts and client.healthy)  # type: ignore[misc]
+    assert (await reader)["a", 0] == expected((5,), 1, 400)
+
+
+async def test_a_step_that_hangs_is_ended_and_its_request_found(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "HUNG_S", 0.5)
+    streams = [
+        client.generate(f"r{i}", [HANG if i == 2 else 5, i], SamplingParams(seed=i, max_tokens=30))
+        for i in range(4)
+    ]
+    answers = [[output async for output in stream] for stream in streams]
+    assert "no progress for" in (answers[2][-1].error or "")
+    for i in (0, 1, 3):
+        tokens = [sample.token for output in answers[i] for sample in output.samples]
+        assert tokens == expected((5, i), i, 30)
+
+
+async def test_requests_that_wait_for_a_trial_can_leave(client: EngineClient) -> None:
+    culprit = client.generate("bad", [ABORT, 0], SamplingParams(max_tokens=5))
+    others = [client.generate(f"r{i}", [5, i], SamplingParams(max_tokens=None)) for i in range(7)]
+    await until(lambda: client.restarts >= 1)
+    for stream in others:
+        await stream.aclose()
+    assert [output async for output in culprit][-1].finish_reason == "error"
+    assert client.open_requests == 0
+    assert await collect(client.generate("new", [5], SamplingParams(max_tokens=3)))
 
 
 @pytest.mark.parametrize(

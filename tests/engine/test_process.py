@@ -16,6 +16,7 @@ import pytest
 
 from octavo.config import EngineConfig
 from octavo.engine import process
+from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.messages import Abort, Add, FromEngine, Init, Outputs, Ready, Shutdown, ToEngine
 from octavo.engine.process import Link, run
 from octavo.engine.wire import MAX_FRAME_BYTES, FrameReader, WireError, frame
@@ -68,7 +69,7 @@ class Running:
 
     def _run(self, theirs: socket.socket) -> None:
         def build(config: EngineConfig) -> FakeEngine:
-            self.engine = FakeEngine(config)
+            self.engine = FakeEngine(config, Heartbeat())
             return self.engine
 
         with theirs:
@@ -229,8 +230,8 @@ def test_signals_of_the_terminal_do_not_end_the_engine_but_its_parent_does() -> 
         parent = Parent(ours)
         parent.send(Init(config()))
         assert isinstance(parent.receive(), Ready)
-        os.kill(child.pid, signal.SIGINT)
-        os.kill(child.pid, signal.SIGTERM)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            os.kill(child.pid, number)
         parent.send(add("a", 1))
         assert isinstance(parent.receive(), Outputs)
         ours.close()

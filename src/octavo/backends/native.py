@@ -36,6 +36,7 @@ class NativeBackend:
     `isa`: a name of OCTAVO_ISA (docs/knobs.md) lowers the choice of instructions (all give the same bits); "" does not.
     `copy_weights`: into huge pages of this process's own, instead of mapping their file.
     `beside`: a backend whose threads this one uses too, instead of `threads` of its own; they compute in turns.
+    `progress`: one word of 64 bits, where (step << 16) + layer is written while a step runs.
     Where the model's arithmetic fails (NaN logits), that row's answer is TokenSample(-1), and no other's changes.
 
     Raises ModelError for a program that the kernels cannot run, SettingsError for limits that they cannot keep or
@@ -55,6 +56,7 @@ class NativeBackend:
         isa: str = "",
         copy_weights: bool = False,
         beside: NativeBackend | None = None,
+        progress: memoryview | None = None,
     ) -> None:
         kernels = load_kernels()
         if limits.block_size != BLOCK_SIZE:
@@ -88,6 +90,7 @@ class NativeBackend:
                 threads=threads,
                 isa=isa,
                 beside=beside._runtime if beside else None,
+                progress=progress,
             )
         except ValueError as error:
             raise SettingsError(f"The native backend cannot keep these limits: {error}") from error

@@ -9,6 +9,7 @@ import socket
 import sys
 
 from octavo.config import EngineConfig
+from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.process import Steppable, bind_to_parent, run
 
 __all__ = ["main"]
@@ -17,24 +18,26 @@ __all__ = ["main"]
 def main() -> int:
     """Serve the parent on the inherited socket until it goes away; the value is the exit code."""
     # The terminal's ^C and a service manager's SIGTERM reach every process of the group. Draining needs a
-    # living engine, so the parent decides, and closing its end of the socket is the message.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # living engine, so the parent decides, and closing its end of the socket is the message. SIGHUP is the parent's
+    # word for reading its settings again.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     parser = argparse.ArgumentParser(prog="python -m octavo.engine", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket's file descriptor")
+    parser.add_argument("--heartbeat", type=int, help="the descriptor of the memory that both look at")
     parser.add_argument("--parent", type=int, default=os.getppid(), help="whose end is ours: a process id")
     arguments = parser.parse_args()
     bind_to_parent(arguments.parent)
     with socket.socket(fileno=arguments.fd) as parent:
-        return run(parent, _build)
+        return run(parent, lambda config: _build(config, Heartbeat(arguments.heartbeat)))
 
 
-def _build(config: EngineConfig) -> Steppable:
+def _build(config: EngineConfig, heartbeat: Heartbeat) -> Steppable:
     from octavo.engine.build import (
         build_engine,
     )  # heavy: a failed import is a failed start, told to the parent
 
-    return build_engine(config)
+    return build_engine(config, heartbeat)
 
 
 if __name__ == "__main__":

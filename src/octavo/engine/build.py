@@ -14,6 +14,7 @@ from octavo.engine.calibration import check_target, measure
 from octavo.engine.carrier import open_carrier
 from octavo.engine.engine import Engine
 from octavo.engine.guides import Guides
+from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.messages import EngineInfo
 from octavo.engine.steplog import StepLog
 from octavo.errors import SettingsError
@@ -36,8 +37,10 @@ _PADDING = 256
 """Tokens by which the vocabularies of a model and its draft model may differ in length: unused ones at the end."""
 
 
-def build_engine(config: EngineConfig) -> Engine:
-    """Load the model and make an engine. Raises ModelError or SettingsError, one sentence each."""
+def build_engine(config: EngineConfig, heartbeat: Heartbeat | None = None) -> Engine:
+    """Load the model and make an engine; `heartbeat`: what a parent watches. Raises ModelError or SettingsError, one
+    sentence each."""
+    heartbeat = heartbeat or Heartbeat()
     model, draft = StoredModel.load(Path(config.model_dir)), _draft_model(config)
     spec = model.spec
     weights_bytes = _weights_bytes(model)
@@ -57,13 +60,15 @@ def build_engine(config: EngineConfig) -> Engine:
     if draft:
         _check_draft(spec, vocabulary, draft)
     copied = copies_weights(config, weights_bytes + draft_bytes, available)
-    backend = _backend(model, limits, config, copied)
+    backend = _backend(model, limits, config, copied, heartbeat)
     clock = WallClock()
     drafter = None
     if draft:
         longest = min(limits.max_model_len, draft.spec.context_tokens)
         own = msgspec.structs.replace(limits, max_model_len=longest)
-        drafter = ModelDrafter(_backend(draft, own, config, copied, beside=backend), vocabulary.size, clock)
+        drafter = ModelDrafter(
+            _backend(draft, own, config, copied, heartbeat, beside=backend), vocabulary.size, clock
+        )
     measured: tuple[TimedLoad, ...] = ()
     if targets.between_s(None, in_first_sentence=True) is not None:
         measured = measure(backend, len(spec.kv_groups), clock)
@@ -114,6 +119,7 @@ def build_engine(config: EngineConfig) -> Engine:
         carrier=carrier,
         speculator=_speculator(config, scheduler, drafter, guides),
         guides=guides,
+        heartbeat=heartbeat,
     )
 
 
@@ -180,6 +186,7 @@ def _backend(
     limits: Limits,
     config: EngineConfig,
     copy_weights: bool,
+    heartbeat: Heartbeat,
     *,
     beside: Backend | None = None,
 ) -> Backend:
@@ -199,4 +206,5 @@ def _backend(
         threads=config.threads,
         copy_weights=copy_weights,
         beside=beside,
+        progress=heartbeat.progress,
     )

@@ -7,34 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Protocol, cast
 
 import msgspec
 
 from octavo import errors
 from octavo.config import EngineConfig, Pooling
+from octavo.engine.child import Child, Death
+from octavo.engine.connection import Connection
+from octavo.engine.heartbeat import Look
 from octavo.engine.journal import Record
 from octavo.engine.messages import (
     Abort,
     EngineInfo,
     Failed,
     FromEngine,
-    Init,
     Outputs,
     Ready,
     Shutdown,
     Stats,
 )
+from octavo.engine.observer import Observer
 from octavo.engine.stream import Stream
-from octavo.engine.wire import FrameReader, WireError, frame
+from octavo.engine.suspicion import Quarantine, Suspicion
 from octavo.errors import EngineDied, InvalidParameter
-from octavo.memory.accounting import MemoryUse, Report
+from octavo.memory.accounting import Report
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
@@ -42,111 +41,42 @@ from octavo.scheduling.outputs import FinishReason, SequenceOutput
 __all__ = ["EngineClient", "Observer"]
 
 MAX_DEATHS = 5
-"""Deaths in a row without a token between them, after which the client gives up."""
+"""Deaths in a row without a token between them, and of which nothing was learned, after which the client gives up."""
 STEADY_S = 30.0
 """A process that served this long did not die of what killed the one before."""
 BACKOFF_S = 0.1
+"""Between the second death in a row and the third process; the first is replaced at once, and each later one waits
+twice as long as the one before."""
 MAX_BACKOFF_S = 5.0
 EXIT_S = 2.0
 """How long a process that closed its end, or was told to, may take to exit."""
-
-# Pools of other libraries would fight the engine's own threads for its cores.
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+LOOK_S = 0.25
+"""Between two looks at the heartbeat of an engine that has work."""
+STALLED_S = 2.0
+"""Without progress, and it is not ready."""
+HUNG_S = 30.0
+"""Without progress, and it is replaced …"""
+HUNG_STEPS = 20
+"""… or after so many times what the step should take, if that is longer."""
+TRIAL_S = 10.0
+"""How long others wait at most while suspects are tried."""
+MAX_CULPRITS = 3
+"""Requests in a row that ended the engine, without a token of anybody between them: then it is not they."""
 
 _logger = logging.getLogger(__name__)
-
-
-class Observer(Protocol):
-    """Who measures (telemetry/metrics.py). Called on the event loop: it must not block. Times are seconds."""
-
-    def on_step(self, stats: Stats) -> None: ...
-
-    def on_first_tokens(self, prompt_tokens: int, since_arrival_s: float) -> None: ...
-
-    def on_tokens(self, count: int, since_last_s: float | None) -> None:
-        """`since_last_s` is None for a sequence's first tokens."""
-
-    def on_finish(self, reason: FinishReason, since_arrival_s: float) -> None:
-        """A request ended: the reason of its last sequence, or `abort` when the reader left."""
-
-    def on_restart(self) -> None: ...
-
-    def on_memory(self, use: MemoryUse) -> None:
-        """Once a second, and when nothing is left to do."""
-
-
-class _Child:
-    """One engine process and the parent's end of its socket."""
-
-    def __init__(self, config: EngineConfig, command: Sequence[str]) -> None:
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        # A first message, and a fresh socket: it fits the buffer, this cannot block.
-        self.socket.sendall(frame(Init(config)))
-        with theirs:
-            self._process = subprocess.Popen(
-                [*command, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1")},
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    async def end(self, patience_s: float) -> str:
-        """Wait for the exit, kill after `patience_s`; how it ended, in words."""
-        self.socket.close()  # harmless where a transport has taken it over and closed it
-        deadline = time.monotonic() + patience_s
-        while self._process.poll() is None:
-            if time.monotonic() > deadline:
-                self._process.kill()
-            await asyncio.sleep(0.002)
-        code = self._process.returncode
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-    def kill(self) -> None:
-        """For a client that never got an event loop."""
-        self.socket.close()
-        self._process.kill()
-        self._process.wait()
-
-
-class _Connection(asyncio.Protocol):
-    """Bytes to messages. `lost` is done when no more will come."""
-
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-        self._reader = FrameReader(msgspec.msgpack.Decoder(FromEngine))
-        self.transport: asyncio.Transport | None = None
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for message in self._reader.feed(data):
-                self._client._receive(message)
-        except WireError:
-            _logger.exception("the engine sent damaged data and is replaced")
-            assert self.transport is not None
-            self.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.lost.done():
-            self.lost.set_result(None)
 
 
 class _Open:
     """A request that runs: its record, its reader, and when things last happened (monotonic seconds)."""
 
-    __slots__ = ("arrival", "last", "record", "stream")
+    __slots__ = ("arrival", "last", "record", "sent", "stream")
 
     def __init__(self, record: Record, stream: Stream, arrival: float) -> None:
         self.record = record
         self.stream = stream
         self.arrival = arrival
+        self.sent = False
+        """The engine process that runs now has it."""
         self.last: list[float | None] = [None] * record.params.n
 
 
@@ -163,8 +93,8 @@ class EngineClient:
     def __init__(self, config: EngineConfig, command: Sequence[str]) -> None:
         self._config = config
         self._command = command
-        self._child = _Child(config, command)
-        self._connection: _Connection | None = None
+        self._child = Child(config, command)
+        self._connection: Connection | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._started: asyncio.Future[None] | None = None
         self._open: dict[str, _Open] = {}
@@ -178,6 +108,13 @@ class EngineClient:
         self._gave_up = asyncio.Event()
         self._deaths = 0
         self._restarts = 0
+        self._load_s = 0.0
+        self._suspicion = Suspicion()
+        self._quarantine = Quarantine()
+        self._culprits = 0
+        self._look = Look(LOOK_S)
+        self._looking: asyncio.TimerHandle | None = None
+        self._on_trial_s = 0.0
         self.observer: Observer | None = None
 
     @classmethod
@@ -230,8 +167,15 @@ class EngineClient:
 
     @property
     def healthy(self) -> bool:
-        """An engine process is loaded and connected. False while one is replaced: requests then wait."""
-        return self._serving
+        """An engine process is loaded, connected and gets on. False while one is replaced: requests then wait."""
+        return self._serving and not self.stalled
+
+    @property
+    def stalled(self) -> bool:
+        """The engine process is there, and has made no progress for a while. It may go on, or will be replaced."""
+        if not self._serving:
+            return False
+        return self._look.still_s >= STALLED_S or (self._looking is None and self._child.stopped)
 
     @property
     def dead(self) -> bool:
@@ -283,7 +227,7 @@ class EngineClient:
 
         Requests with different salts share nothing in the prefix cache; `service`: for whom they are. Ids are new.
         `pooling`: each answer is the prompt's vector, in one output; the parameters are then `EMBEDDING`.
-        Raises InvalidParameter, CapacityError or EngineDied, and then none has started.
+        Raises InvalidParameter, CapacityError, Quarantined or EngineDied, and then none has started.
         """
         if self._dead is not None or self._closing:
             raise EngineDied(self._dead or "The engine is being closed.")
@@ -291,6 +235,7 @@ class EngineClient:
             self.info.capacity.check(prompt, params)
             if request_id in self._open:
                 raise InvalidParameter(f"request_id {request_id!r} is running; choose another.", "request_id")
+            self._quarantine.check(prompt, params, pooling)
         stream = Stream(
             [request_id for request_id, _, _ in requests], sum(p.n for _, _, p in requests), self.abort
         )
@@ -298,19 +243,21 @@ class EngineClient:
         for request_id, prompt, params in requests:
             record = Record(request_id, tuple(prompt), params, now, cache_salt, service, pooling)
             self._open[request_id] = _Open(record, stream, tick)
-            self._send(record.message())
+            self._admit(request_id)
+        if self._looking is None and self._supervisor is not None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._watch)
         return stream
 
     def abort(self, request_id: str) -> None:
         """Forget a request; its blocks are free within a step. An unknown id is ignored."""
         if request_id in self._open:
-            self._send(Abort(request_id))
+            self._withdraw(request_id)
             self._forget(request_id, "abort")
 
     def finish_all(self, reason: FinishReason, error: str | None = None) -> None:
         """End every open request towards its reader, now, with `reason`."""
         for request_id, opened in list(self._open.items()):
-            self._send(Abort(request_id))
+            self._withdraw(request_id)
             self._forget(request_id, reason)
             for child in opened.record.unfinished:
                 opened.stream.put(SequenceOutput(request_id, child, finish_reason=reason, error=error))
@@ -333,16 +280,34 @@ class EngineClient:
             await asyncio.wait([self._supervisor], timeout=EXIT_S)
         self._supervisor.cancel()
         await asyncio.wait([self._supervisor])
-        if self._connection is not None and self._connection.transport is not None:
-            self._connection.transport.abort()
+        if self._connection is not None:
+            self._connection.abort()
         await self._child.end(0.0)
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _admit(self, request_id: str) -> None:
+        """Give a request to the engine, unless others are tried just now. Where there is no engine, the next one is
+        given what the journal knows."""
+        opened = self._open[request_id]
+        if self._serving and not opened.sent and self._suspicion.allows(request_id):
+            opened.sent = True
+            self._send(opened.record.message())
+
+    def _admit_all(self) -> None:
+        self._on_trial_s = time.monotonic()
+        for request_id in self._open:
+            self._admit(request_id)
+
+    def _withdraw(self, request_id: str) -> None:
+        if self._open[request_id].sent:
+            self._send(Abort(request_id))
 
     def _send(self, message: msgspec.Struct) -> None:
-        """To the engine if there is one; if not, the journal tells the next one all it must know."""
+        """To the engine, if there is one."""
         if self._serving:
             assert self._connection is not None
-            assert self._connection.transport is not None
-            self._connection.transport.write(frame(message))
+            self._connection.send(message)
 
     def _receive(self, message: FromEngine) -> None:
         match message:
@@ -365,7 +330,9 @@ class EngineClient:
         opened = self._open.get(output.request_id)
         if opened is None:  # aborted meanwhile
             return
-        self._deaths = 0
+        self._deaths = self._culprits = 0
+        if (output.samples or output.vector) and self._suspicion.passed(output.request_id):
+            self._admit_all()
         if output.finish_reason == "error":  # a request fails as a whole
             self._forget(output.request_id, "error")
             for child in opened.record.unfinished:
@@ -384,6 +351,8 @@ class EngineClient:
 
     def _forget(self, request_id: str, reason: FinishReason) -> None:
         opened = self._open.pop(request_id)
+        if self._suspicion.forget(request_id):
+            self._admit_all()
         if self.observer is not None:
             self.observer.on_finish(reason, time.monotonic() - opened.arrival)
 
@@ -392,8 +361,11 @@ class EngineClient:
             _logger.warning("the new engine computes differently: %s, before %s", info, self._info)
         self._info = info
         self._serving = True
+        self._load_s = max(self._load_s, time.monotonic() - self._child.began_s)
+        self._look.forget()
         for opened in self._open.values():
-            self._send(opened.record.message())
+            opened.sent = False
+        self._admit_all()
         assert self._started is not None
         if not self._started.done():
             self._started.set_result(None)
@@ -403,38 +375,95 @@ class EngineClient:
         assert self._started is not None
         while True:
             began = time.monotonic()
-            ended = await self._serve_until_lost()
+            loaded = await self._serve_until_lost()
+            ended = await self._child.end(EXIT_S)  # a crash closes the socket before its traceback is written
             served_s = time.monotonic() - began
             if self._closing:
                 return
             if not self._started.done():
-                self._started.set_exception(self._start_error(ended))
+                self._started.set_exception(self._start_error(ended.words))
                 return
             self._deaths = 1 if served_s > STEADY_S else self._deaths + 1
-            if self._deaths >= MAX_DEATHS:
-                self._give_up(ended)
-                return
             _logger.error(
                 "the engine process %d ended (%s); restarting it for %d open requests",
                 self._child.pid,
-                ended,
+                ended.words,
                 len(self._open),
             )
-            await asyncio.sleep(min(BACKOFF_S * 2 ** (self._deaths - 1), MAX_BACKOFF_S))
-            self._child = _Child(self._config, self._command)
+            if loaded and self._suspect(ended):
+                self._deaths = 0
+            if self._deaths >= MAX_DEATHS or self._culprits >= MAX_CULPRITS:
+                self._give_up(ended.words)
+                return
+            if self._deaths > 1:
+                await asyncio.sleep(min(BACKOFF_S * 2 ** (self._deaths - 2), MAX_BACKOFF_S))
+            self._child = Child(self._config, self._command)
             self._restarts += 1
             if self.observer is not None:
                 self.observer.on_restart()
 
-    async def _serve_until_lost(self) -> str:
-        """Returns how the process ended."""
+    async def _serve_until_lost(self) -> bool:
+        """Returns whether the process had loaded."""
         self._failed = None
         _, self._connection = await asyncio.get_running_loop().create_unix_connection(
-            lambda: _Connection(self), sock=self._child.socket
+            lambda: Connection(self._receive), sock=self._child.socket
         )
         await self._connection.lost
-        self._serving = False
-        return await self._child.end(EXIT_S)  # a crash closes the socket before its traceback is written
+        if self._connection.damaged:
+            self._child.condemn("it sent damaged data")
+        loaded, self._serving = self._serving, False
+        return loaded
+
+    def _suspect(self, ended: Death) -> bool:
+        """The engine died: who may have done it? True: something was learned of it."""
+        heartbeat = self._child.heartbeat
+        step = [name for name in heartbeat.names or () if name in self._open]
+        if not step and (heartbeat.stepping or not ended.outside):
+            # It had not decided what to compute, or it died between two steps: of something that it had been sent.
+            step = [name for name, opened in self._open.items() if opened.sent]
+        tokens = {name: self._open[name].record.delivered for name in step}
+        finding = self._suspicion.died(step, tokens, outside=ended.outside)
+        if finding.culprit is not None:
+            self._convict(finding.culprit, ended.words)
+        elif finding.learned:
+            trial = ", ".join(self._suspicion.trial)
+            _logger.warning("it was computing %d requests; these alone are tried now: %s", len(step), trial)
+        return finding.learned
+
+    def _convict(self, request_id: str, ended: str) -> None:
+        """End a request that the engine cannot compute, and remember it."""
+        opened = self._open[request_id]
+        record = opened.record
+        why = self._quarantine.add(record.prompt, record.asked, record.pooling, ended)
+        _logger.error(
+            "request %s is not tried again: the engine ended twice in it alone (%s)", request_id, ended
+        )
+        self._culprits += 1
+        if self.observer is not None:
+            self.observer.on_quarantine()
+        self._forget(request_id, "error")
+        for child in record.unfinished:
+            opened.stream.put(SequenceOutput(request_id, child, finish_reason="error", error=why))
+
+    def _watch(self) -> None:
+        """Look whether the engine gets on, now and again while there are requests."""
+        self._looking = None
+        now = time.monotonic()
+        if self._serving and self._open:
+            heartbeat = self._child.heartbeat
+            still_s = self._look.at(heartbeat.counter, now)
+            if still_s >= max(HUNG_S, HUNG_STEPS * heartbeat.expected_s):
+                # A process that is held by a signal is no slower than its holder: no request is to blame.
+                self._child.condemn(f"no progress for {still_s:.0f} s", outside=self._child.stopped)
+                self._look.forget()
+            elif self._suspicion.searching and now - self._on_trial_s > TRIAL_S and self._suspicion.waited():
+                self._admit_all()
+        else:
+            self._look.forget()
+            if self._restarts and now - self._child.began_s > max(HUNG_S, HUNG_STEPS * self._load_s):
+                self._child.condemn("it did not load")
+        if self._open and not self._closing and self._dead is None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._watch)
 
     def _start_error(self, ended: str) -> errors.OctavoError:
         if self._failed is None:
@@ -445,6 +474,11 @@ class EngineClient:
 
     def _give_up(self, ended: str) -> None:
         why = self._failed.message if self._failed is not None else ended
-        self._dead = f"The engine died {self._deaths} times without progress ({why}); restart the server."
+        times = (
+            f"ended with {self._culprits} requests in a row, without progress between them"
+            if self._culprits >= MAX_CULPRITS
+            else f"died {self._deaths} times without progress"
+        )
+        self._dead = f"The engine {times} ({why}); restart the server."
         self._gave_up.set()
         self.finish_all("error", self._dead)

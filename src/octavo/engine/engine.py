@@ -8,6 +8,7 @@ from collections import deque
 from octavo.backends.base import Backend, Handle, Plan
 from octavo.engine.carrier import Carrier
 from octavo.engine.guides import Guides, told
+from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats
 from octavo.engine.steplog import StepLog
 from octavo.engine.watchdog import Watchdog
@@ -46,6 +47,7 @@ class Engine:
         carrier: Carrier | None = None,
         speculator: Speculator | None = None,
         guides: Guides | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self.info = info
         self._scheduler = scheduler
@@ -56,6 +58,7 @@ class Engine:
         self._carrier = carrier
         self._speculator = speculator
         self.guides = guides or Guides(scheduler.vocabulary, scheduler.config.end_ids)
+        self.heartbeat = heartbeat or Heartbeat()
         self._told: list[SequenceOutput] = []
         """To requests that never entered."""
         self._inbox: list[Add | Abort] = []
@@ -92,6 +95,7 @@ class Engine:
     def step(self) -> Outputs:
         """Advance every sequence that the plan names, and tell what became of it."""
         self._stepping = True
+        self.heartbeat.begin()
         started_s = self.clock.now_s()
         news = self._carrier.news() if self._carrier else None
         drafts: tuple[Draft, ...] = ()
@@ -109,8 +113,10 @@ class Engine:
         if self._log:
             self._log.scheduled(inputs, plan)
         self._plan = plan
+        expected_s = self._scheduler.expected_s
+        self.heartbeat.planned(self._scheduler.in_flight(), expected_s)
         if self._watchdog is not None:
-            self._watchdog.begin(self._scheduler.expected_s)
+            self._watchdog.begin(expected_s)
         if self._carrier:
             self._carrier.carry(plan)
         if plan.rows:
@@ -135,6 +141,7 @@ class Engine:
         self._duration_s = self.clock.now_s() - started_s
         self._tokens = plan.tokens
         self._stepping = False
+        self.heartbeat.done()
         outputs = self._scheduler.take_outputs()
         if self.guides.guided and any(output.finish_reason for output in outputs):
             self.guides.forget(self._scheduler.knows)
@@ -152,7 +159,7 @@ class Engine:
     def _describe(self) -> str:
         """The step that runs, for the watchdog."""
         plan = self._plan
-        names = self._scheduler.names_of(plan)
+        names = self.heartbeat.names or []
         layer = getattr(self.backend, "progress", lambda: (0, 0))()[1]
         return (
             f"step {plan.step}, {plan.tokens} tokens of {len(plan.rows)} sequences, in layer {layer}; "

@@ -39,6 +39,8 @@ class Record:
     ) -> None:
         self.request_id = request_id
         self.prompt = prompt
+        self.asked = params
+        """As the client gave them."""
         self.params = with_seed(params)
         self.arrival_s = arrival_s
         self.cache_salt = cache_salt
@@ -52,6 +54,11 @@ class Record:
     def done(self) -> bool:
         """Every child has finished."""
         return len(self._finished) == self.params.n
+
+    @property
+    def delivered(self) -> int:
+        """Tokens that its reader was given."""
+        return sum(map(len, self._outputs))
 
     @property
     def unfinished(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from octavo.errors import CapacityError, ClientError, EngineDied, InvalidParameter, Overloaded
+from octavo.errors import CapacityError, ClientError, EngineDied, InvalidParameter, Overloaded, Quarantined
 
 __all__ = ["RequestRefused", "error_body", "error_headers", "error_object", "error_status"]
 
@@ -52,6 +52,8 @@ def error_object(error: Exception) -> dict[str, dict[str, object]]:
             pass
         case Overloaded():
             kind, code = "overloaded_error", "overloaded"
+        case Quarantined():
+            kind, code = "server_error", "quarantined"
         case EngineDied():
             kind, code = "server_error", "engine_died"
         case _:
@@ -65,9 +67,12 @@ def error_body(error: Exception) -> bytes:
 
 
 def error_headers(error: Exception) -> dict[str, str]:
-    """`Retry-After` where waiting helps; `WWW-Authenticate` where a key does."""
+    """`Retry-After` where waiting helps; `WWW-Authenticate` where a key does; `x-should-retry`, which OpenAI's and
+    Anthropic's clients obey, where another try is in vain."""
     if isinstance(error, Overloaded):
         return {"retry-after": str(max(1, round(error.retry_after_s)))}
     if isinstance(error, RequestRefused) and error.status == 401:
         return {"www-authenticate": "Bearer"}
+    if isinstance(error, Quarantined):
+        return {"x-should-retry": "false"}
     return {}

@@ -7,6 +7,7 @@ so the same log gives the same plans. A sequence has tokens and computed tokens;
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from heapq import merge
 from itertools import count, takewhile
@@ -134,10 +135,9 @@ class Scheduler:
         """A request of this name has not ended."""
         return request_id in self._requests
 
-    def names_of(self, plan: Plan) -> list[str]:
-        """The requests that a plan computes for, those that are still there."""
-        slots = {row.slot for row in plan.rows}
-        return list(dict.fromkeys(one.request.id for one in list(self.running) if one.slot in slots))
+    def in_flight(self) -> Iterable[str]:
+        """The requests that plans in flight compute for."""
+        return dict.fromkeys([s.request.id for f in self._flights.values() for s in f.advancing])
 
     def give_up(self) -> str:
         """End the first request with an error: it keeps all others out, and nothing will change that. Why, in words."""

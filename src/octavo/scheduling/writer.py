@@ -34,6 +34,8 @@ class Flight(NamedTuple):
     sequences with whole blocks that the prefix cache was not told of."""
     drafted: list[Sequence]
     """Those that compute guesses in it."""
+    advancing: Items[Sequence] = ()
+    """All that the plan computes for."""
 
 
 class Writer:
@@ -64,7 +66,7 @@ class Writer:
         copies: list[BlockCopy] = []
         rows: list[PlanRow] = []
         samples: list[SampleRow] = []
-        flight = Flight([], [], [], [])
+        flight = Flight([], [], [], [], list(advances))
         awaited: dict[Sequence, int] = {}
 
         def choose(sequence: Sequence, offset: int) -> None:

@@ -175,6 +175,9 @@ class Metrics:
         )
         self._batch_lines = {failed: lines.labels(model_name, result) for failed, result in _RESULTS.items()}
         self._restarts = counter("octavo_engine_restarts", "Engine processes started after the first.")
+        self._quarantined = counter(
+            "octavo_requests_quarantined", "Requests that ended the engine and are not tried again."
+        )
         waste = Gauge(
             "octavo_kv_waste_tokens",
             "KV memory without use, in tokens that fit in: held without one, free but in pieces, stored twice.",
@@ -268,6 +271,10 @@ class Metrics:
     def on_batch_line(self, *, failed: bool) -> None:
         """A line of a batch has its result."""
         self._batch_lines[failed].inc()
+
+    def on_quarantine(self) -> None:
+        """A request ended the engine and is not tried again."""
+        self._quarantined.inc()
 
     def on_restart(self) -> None:
         """A new engine process: nothing runs in it, and its totals begin at 0."""

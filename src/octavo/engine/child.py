@@ -1,0 +1,99 @@
+"""One engine process as its parent sees it: its start, its end, what it was doing. Knows no message but the first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from octavo.config import EngineConfig
+from octavo.engine.heartbeat import Heartbeat, shared_memory
+from octavo.engine.messages import Init
+from octavo.engine.wire import frame
+
+__all__ = ["Child", "Death"]
+
+# Pools of other libraries would fight the engine's own threads for its cores.
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+
+_FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGQUIT, signal.SIGTERM})
+"""Signals that no process sends itself by a fault: a person's, a service manager's, the kernel's when memory is out."""
+
+
+class Death(NamedTuple):
+    """How a process ended."""
+
+    words: str
+    outside: bool
+    """By no doing of its own, as far as can be told."""
+
+
+class Child:
+    """One engine process and the parent's end of its socket."""
+
+    def __init__(self, config: EngineConfig, command: Sequence[str]) -> None:
+        self.began_s = time.monotonic()
+        memory = shared_memory()
+        self.heartbeat = Heartbeat(memory)
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        # A first message, and a fresh socket: it fits the buffer, this cannot block.
+        self.socket.sendall(frame(Init(config)))
+        self._verdict: Death | None = None
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [
+                        *command,
+                        *("--fd", str(theirs.fileno())),
+                        *("--heartbeat", str(memory)),
+                        *("--parent", str(os.getpid())),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), memory),
+                    env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1")},
+                )
+        finally:
+            os.close(memory)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def stopped(self) -> bool:
+        """A signal or a debugger holds it: it will go on when that lets it."""
+        with contextlib.suppress(OSError):  # gone, or a system without /proc
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            return state in ("T", "t")
+        return False
+
+    def condemn(self, why: str, *, outside: bool = False) -> None:
+        """Kill it, for a reason that its end does not tell."""
+        self._verdict = Death(why, outside)
+        self._process.kill()
+
+    async def end(self, patience_s: float) -> Death:
+        """Wait for the exit, kill after `patience_s`; how it ended."""
+        self.socket.close()  # harmless where a transport has taken it over and closed it
+        deadline = time.monotonic() + patience_s
+        while self._process.poll() is None:
+            if time.monotonic() > deadline:
+                self._process.kill()
+            await asyncio.sleep(0.002)
+        code = self._process.returncode
+        if self._verdict is not None:
+            return self._verdict
+        return Death(f"signal {-code}" if code < 0 else f"exit code {code}", -code in _FROM_OUTSIDE)
+
+    def kill(self) -> None:
+        """For a client that never got an event loop."""
+        self.socket.close()
+        self._process.kill()
+        self._process.wait()
