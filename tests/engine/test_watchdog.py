@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from octavo.backends.base import Handle, Plan
 from octavo.engine import engine as engine_module
 from octavo.engine.watchdog import Watchdog
 from octavo.timing.clock import ManualClock, WallClock
@@ -56,12 +57,19 @@ def test_a_watch_ends_with_what_it_watches() -> None:
     assert not thread.is_alive()
 
 
-def test_the_engine_describes_its_step() -> None:
+def test_the_engine_describes_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine()
+    told: list[str] = []
+    launch = engine.backend.launch
+
+    def describe_and_launch(plan: Plan) -> Handle:
+        told.append(engine._describe())
+        return launch(plan)
+
+    monkeypatch.setattr(engine.backend, "launch", describe_and_launch)
     engine.add(request("named", "abc", max_tokens=5))
-    engine.step()
-    assert "named" in engine._describe() and "3 tokens" in engine._describe()
     run(engine)
+    assert "named" in told[0] and "3 tokens" in told[0]
 
 
 def test_a_request_that_can_never_run_ends_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
