@@ -11,9 +11,11 @@ from octavo.config import EngineConfig
 from octavo.errors import OctavoError
 from octavo.server.edge import Edge
 from octavo.server.run import run
+from octavo.telemetry.stderr import unblock_stderr
 
 
 def main(settings: dict[str, Any]) -> int:
+    unblock_stderr()
     config = msgspec.convert(settings.pop("engine"), EngineConfig)
     edge = msgspec.convert(settings.pop("edge", {}), Edge)
     try:

@@ -175,6 +175,7 @@ def serve(
     from octavo.config import EngineConfig
     from octavo.server.edge import Edge, check_origins
     from octavo.server.run import check_keys, run
+    from octavo.telemetry.stderr import unblock_stderr
 
     del config  # click has read it: see cli/config_file
 
@@ -189,6 +190,7 @@ def serve(
         origins=check_origins(cors_origin or ()), tls=_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs)
     )
 
+    unblock_stderr()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = with_backend(settings)
     if settings.get("cache_disk") == "":

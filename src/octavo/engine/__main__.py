@@ -11,6 +11,7 @@ import sys
 from octavo.config import EngineConfig
 from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.process import Steppable, bind_to_parent, run
+from octavo.telemetry.stderr import unblock_stderr
 
 __all__ = ["main"]
 
@@ -22,6 +23,7 @@ def main() -> int:
     # word for reading its settings again.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    unblock_stderr()
     parser = argparse.ArgumentParser(prog="python -m octavo.engine", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket's file descriptor")
     parser.add_argument("--heartbeat", type=int, help="the descriptor of the memory that both look at")

@@ -1,0 +1,7 @@
+"""The fixtures of the server's tests: faults are mostly its own."""
+
+from __future__ import annotations
+
+from tests.server.conftest import tiny_dir, tiny_engine
+
+__all__ = ["tiny_dir", "tiny_engine"]
