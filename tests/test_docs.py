@@ -30,7 +30,8 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def _options(command: str) -> set[str]:
-    parameters = COMMANDS[command].params
+    commands = [COMMANDS[command], *getattr(COMMANDS[command], "commands", {}).values()]
+    parameters = [parameter for one in commands for parameter in one.params]
     return {"--help", *(name for one in parameters for name in [*one.opts, *one.secondary_opts])}
 
 

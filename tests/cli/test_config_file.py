@@ -76,8 +76,8 @@ def test_a_file_says_all_that_the_command_line_can(
         speculation="off",
     )
     assert (rest["model_name"], rest["port"], rest["strict"]) == (str(tiny_model_path), 8123, True)
-    assert rest["api_keys"] == ("a", "b")
-    assert rest["key_profiles"] == {1: "batch"}
+    assert rest["access"].api_keys == ("a", "b")
+    assert rest["access"].key_profiles == {1: "batch"}
 
 
 def test_the_command_line_and_the_environment_win(
@@ -90,7 +90,7 @@ def test_the_command_line_and_the_environment_win(
     assert main.run(["serve", str(tiny_model_path), *options]) == 0
     [(config, rest)] = runs
     assert (config.max_running, config.prefix_cache, config.kv_memory_bytes) == (8, True, 64 << 20)
-    assert (rest["port"], rest["api_keys"]) == (0, ("c", "d"))
+    assert (rest["port"], rest["access"].api_keys) == (0, ("c", "d"))
 
 
 def test_an_empty_file_says_nothing(runs: Runs, tiny_model_path: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from octavo.cli import main
 from octavo.config import EngineConfig
+from octavo.server.access import Access
 from octavo.server.edge import Edge
 
 
@@ -125,7 +126,7 @@ def test_the_environment_holds_several_keys(
     monkeypatch.setenv("OCTAVO_API_KEY", "k1 k2")
     assert main.run(["serve", str(tiny_model_path)]) == 0
     [(_, rest)] = runs
-    assert rest["api_keys"] == ("k1", "k2")
+    assert rest["access"].api_keys == ("k1", "k2")
 
 
 def test_a_model_may_have_several_names(
@@ -233,13 +234,12 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
         model_dir=config.model_dir, step_log=config.step_log, cache_disk=config.cache_disk
     )
     assert rest.pop("on_ready")
+    assert rest.pop("reread")() == rest["access"]
     assert rest == {
         "model_name": tiny_model_path.name,
         "host": "127.0.0.1",
         "port": 8000,
-        "api_keys": ("k",),
-        "key_profiles": {},
-        "max_queued": None,
+        "access": Access(api_keys=("k",)),
         "max_connections": None,
         "stream_buffer_bytes": 4 << 20,
         "send_timeout_s": 60.0,
@@ -247,7 +247,6 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
         "pooling": "last",
         "aliases": [],
         "on_end": None,
-        "cache_per_key": True,
         "drain_timeout_s": 30.0,
         "data_dir": None,
         "edge": Edge(),
@@ -299,4 +298,4 @@ def test_a_key_may_have_a_profile(
     options = ["--api-key", "a", "--api-key", "b", "--key-profile", "2=batch", "--tbt-target", "50ms"]
     assert main.run(["serve", str(tiny_model_path), *options]) == 0
     [(config, rest)] = runs
-    assert rest["key_profiles"] == {1: "batch"} and config.tbt_target_s == 0.05
+    assert rest["access"].key_profiles == {1: "batch"} and config.tbt_target_s == 0.05

@@ -9,6 +9,7 @@ import msgspec
 
 from octavo.config import EngineConfig
 from octavo.errors import OctavoError
+from octavo.server.access import Access
 from octavo.server.edge import Edge
 from octavo.server.run import run
 from octavo.telemetry.stderr import unblock_stderr
@@ -18,8 +19,15 @@ def main(settings: dict[str, Any]) -> int:
     unblock_stderr()
     config = msgspec.convert(settings.pop("engine"), EngineConfig)
     edge = msgspec.convert(settings.pop("edge", {}), Edge)
+    access = msgspec.convert(settings.pop("access", {}), Access)
     try:
-        run(config, **settings, edge=edge, on_ready=lambda address, _: print(address, flush=True))
+        run(
+            config,
+            **settings,
+            access=access,
+            edge=edge,
+            on_ready=lambda address, _: print(address, flush=True),
+        )
     except OctavoError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

@@ -238,7 +238,9 @@ def test_errors_are_the_clients_classes(server: Server, client: anthropic.Anthro
 
 
 def test_keys_may_come_as_anthropics_clients_send_them(tiny_engine: dict[str, Any]) -> None:
-    server = Server(tiny_engine, api_keys=["first-key", "second-key"], aliases=["claude-one", "claude-two"])
+    server = Server(
+        tiny_engine, access={"api_keys": ["first-key", "second-key"]}, aliases=["claude-one", "claude-two"]
+    )
     body: dict[str, Any] = {"max_tokens": 2, "messages": HELLO}
     with client_of(server, "second-key") as client:
         assert client.messages.create(model="claude-two", **body).model == "claude-two"

@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from octavo.errors import ServerError
 from octavo.server import batch_runner
-from octavo.server.auth import TENANT
 from octavo.server.batch_run import BatchRun
 from octavo.server.batch_runner import BatchRunner
+from octavo.server.keys import TENANT
 from octavo.server.serving import Serving
 from octavo.storage.database import Database
 from octavo.storage.folder import DataFolder

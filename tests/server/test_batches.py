@@ -164,7 +164,7 @@ def narrow(tiny_engine: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
     """Two slots, nobody may wait, and the log of its steps."""
     folder = tmp_path_factory.mktemp("narrow")
     engine = {**tiny_engine, "max_running": 2, "step_log": str(folder / "log")}
-    server = Server(engine, max_queued=0, data_dir=str(folder / "data"))
+    server = Server(engine, access={"max_queued_requests": 0}, data_dir=str(folder / "data"))
     yield server
     assert server.stop() == 0
 
@@ -272,7 +272,7 @@ def test_one_of_two_servers_runs_the_batches(narrow: Server, tiny_engine: dict[s
 def test_batches_are_their_key_s_whatever_its_number(tiny_engine: dict[str, Any], tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     engine = {**tiny_engine, "max_running": 1}
-    first = Server(engine, data_dir=data, api_keys=["one", "two"])
+    first = Server(engine, data_dir=data, access={"api_keys": ["one", "two"]})
     with first.openai(api_key="two") as client, first.openai(api_key="one") as other:
         file_id = upload(client, [line(str(i), **LONG | {"max_tokens": 60}) for i in range(6)])
         with pytest.raises(openai.NotFoundError):
@@ -283,7 +283,7 @@ def test_batches_are_their_key_s_whatever_its_number(tiny_engine: dict[str, Any]
         assert not other.batches.list().data
     assert first.stop() == 0
 
-    second = Server(engine, data_dir=data, api_keys=["two", "three"])
+    second = Server(engine, data_dir=data, access={"api_keys": ["two", "three"]})
     with second.openai(api_key="two") as client:
         batch = ended(second, client, batch)
         assert batch.request_counts.completed == 6

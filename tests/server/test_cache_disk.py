@@ -19,7 +19,7 @@ def test_a_server_finds_what_the_one_before_computed(tiny_engine: dict[str, Any]
     body = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0, "logprobs": 3}
     answers, metrics = [], {}
     for _ in range(2):
-        server = Server({**tiny_engine, "cache_disk": str(tmp_path)}, api_keys=[])
+        server = Server({**tiny_engine, "cache_disk": str(tmp_path)})
         try:
             answers.append(server.complete(**body))
             metrics = server.metrics()
@@ -35,7 +35,7 @@ def test_a_key_finds_its_own_on_disk_whatever_place_it_has_among_the_keys(
     tiny_engine: dict[str, Any], tmp_path: Path
 ) -> None:
     def ask(keys: list[str], asking: str) -> int:
-        server = Server({**tiny_engine, "cache_disk": str(tmp_path)}, api_keys=keys)
+        server = Server({**tiny_engine, "cache_disk": str(tmp_path)}, access={"api_keys": keys})
         try:
             response = server.client.post(
                 "/v1/completions",

@@ -23,7 +23,7 @@ _ASKS = {
 
 @pytest.fixture(scope="module")
 def open_to_pages(tiny_engine: dict[str, Any]) -> Iterator[Server]:
-    server = Server(tiny_engine, api_keys=["secret"], edge={"origins": [PAGE, OTHER]})
+    server = Server(tiny_engine, access={"api_keys": ["secret"]}, edge={"origins": [PAGE, OTHER]})
     yield server
     assert server.stop() == 0
 

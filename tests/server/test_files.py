@@ -17,7 +17,7 @@ from tests.server.conftest import Server
 @pytest.fixture(scope="module")
 def server(tiny_engine: dict[str, Any]) -> Iterator[Server]:
     """One with two keys."""
-    server = Server(tiny_engine, api_keys=["one", "two"])
+    server = Server(tiny_engine, access={"api_keys": ["one", "two"]})
     server.client.headers["authorization"] = "Bearer one"
     yield server
     assert server.stop() == 0

@@ -13,19 +13,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from octavo.server import errors
-from octavo.server.auth import (
-    CACHE_SCOPE,
-    OWNER,
-    READS,
-    TENANT,
-    KeyCheck,
-    identities,
-    owner_of,
-    reads_of,
-)
+from octavo.server.access import Access, keys_of
+from octavo.server.auth import KeyCheck
 from octavo.server.in_process import PROFILE, ask
+from octavo.server.keys import CACHE_SCOPE, OWNER, READS, TENANT, Keys
 
-KEYS = ("one", "two")
+ACCESS = Access(api_keys=("one", "two"))
+KEYS = Keys(ACCESS, keys_of(ACCESS))
 
 
 async def echo(request: Request) -> Response:
@@ -45,20 +39,21 @@ async def stream(request: Request) -> Response:
     return StreamingResponse((part for part in (b"a", b"b")), 201)
 
 
-def app(keys: tuple[str, ...] = ()) -> Starlette:
+def app(keys: Keys | None = None) -> Starlette:
     made = Starlette(
         routes=[Route("/echo", echo, methods=["POST"]), Route("/fail", fail), Route("/stream", stream)],
-        middleware=[Middleware(KeyCheck, keys=keys)] if keys else [],
+        middleware=[Middleware(KeyCheck, keys=keys or Keys())],
     )
     errors.install(made)
     return made
 
 
 async def test_the_app_is_asked_as_somebody() -> None:
-    one, two = identities(KEYS)
+    one, two = KEYS.identities.values()
     reply = await ask(app(KEYS), "/echo", b"{}", identity=two)
     assert (reply.status, reply.headers["x-request-id"]) == (200, "r")
-    told = JSONResponse({"body": "{}", **two, PROFILE: "batch"}).body
+    names = (TENANT, OWNER, READS, CACHE_SCOPE)
+    told = JSONResponse({"body": "{}", **{name: two[name] for name in names}, PROFILE: "batch"}).body
     assert reply.body == told
     assert one[TENANT] != two[TENANT] and one[OWNER] != two[OWNER] and one[CACHE_SCOPE] != two[CACHE_SCOPE]
 
@@ -97,14 +92,3 @@ async def test_who_waits_may_leave() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert left.is_set()
-
-
-def test_whose_stored_things_a_request_may_see() -> None:
-    assert (owner_of({}), reads_of({})) == ("", "")  # a server without keys: what nobody owns
-    [alone] = identities(["one"])
-    assert owner_of(alone) and reads_of(alone) is None  # the only key there is: everything
-    one, two = identities(KEYS)
-    assert owner_of(one) == owner_of(alone) == reads_of(one)  # the same key, however many there are
-    assert reads_of(two) == owner_of(two) == owner_of(identities(["three", "two"])[1])
-    assert not any(key in str(identity) for key in KEYS for identity in (one, two))
-    assert CACHE_SCOPE not in identities(KEYS, separate=False)[0]

@@ -65,7 +65,7 @@ def test_an_engine_that_cannot_start_ends_the_server_with_its_reason(tiny_engine
 
 
 def test_keys_guard_every_route_but_health(tiny_engine: dict[str, Any]) -> None:
-    server = Server(tiny_engine, api_keys=["first-key", "second-key"])
+    server = Server(tiny_engine, access={"api_keys": ["first-key", "second-key"]})
     paths = list(server.client.get("/openapi.json", headers=bearer("first-key")).json()["paths"])
     assert "/v1/models" in paths
     for path in [*paths, "/docs", "/openapi.json", "/nothing"]:

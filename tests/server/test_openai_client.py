@@ -105,7 +105,7 @@ def test_an_error_is_the_clients_exception(
 
 def test_keys(tiny_engine: dict[str, Any]) -> None:
     """401 with a wrong key; with the right one, an asynchronous client."""
-    server = Server(tiny_engine, api_keys=["right"])
+    server = Server(tiny_engine, access={"api_keys": ["right"]})
     with server.openai(api_key="wrong", max_retries=0) as client, pytest.raises(openai.AuthenticationError):
         client.models.list()
     with server.openai(api_key="right") as client:

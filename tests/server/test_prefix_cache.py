@@ -15,7 +15,7 @@ PROMPT = list(range(3, 60))
 
 @pytest.fixture
 def keyed(tiny_engine: dict[str, Any]) -> Iterator[Server]:
-    server = Server(tiny_engine, api_keys=["first", "second"])
+    server = Server(tiny_engine, access={"api_keys": ["first", "second"]})
     yield server
     server.stop()
 

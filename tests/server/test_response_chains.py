@@ -221,7 +221,7 @@ def test_of_an_answer_that_nobody_waited_for_nothing_is_stored(own: Server, stre
 
 
 def test_nobody_sees_another_keys_responses(tiny_engine: dict[str, Any]) -> None:
-    server = Server(tiny_engine, api_keys=["one", "two"])
+    server = Server(tiny_engine, access={"api_keys": ["one", "two"]})
     try:
         one, two = ({"authorization": f"Bearer {key}"} for key in ("one", "two"))
 

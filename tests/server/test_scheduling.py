@@ -16,7 +16,7 @@ from tests.server.conftest import Server
 @pytest.fixture
 def narrow(tiny_engine: dict[str, Any]) -> Iterator[Server]:
     """Two slots, and four may wait."""
-    server = Server({**tiny_engine, "max_running": 2}, max_queued=4)
+    server = Server({**tiny_engine, "max_running": 2}, access={"max_queued_requests": 4})
     yield server
     server.stop()
 

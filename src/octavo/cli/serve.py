@@ -6,16 +6,16 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from octavo.cli.access import KEY_VARIABLE, access_of, rereading
 from octavo.cli.config_file import config_defaults
 from octavo.cli.options import engine_options, parse_port, parse_size
 from octavo.cli.pull import MODEL_HELP, fetch, with_backend, with_draft
-from octavo.config import DEFAULT_POOLING, Pooling, ProfileName
+from octavo.config import DEFAULT_POOLING, Pooling
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-_KEY_VARIABLE = "OCTAVO_API_KEY"
 _KEYFILE_PASSWORD = "OCTAVO_SSL_KEYFILE_PASSWORD"
-_SECRET_VARIABLES = (_KEY_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_SECRET_VARIABLES = (KEY_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 @engine_options
 def serve(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "smollm2",
     *,
     config: Annotated[
@@ -52,10 +52,18 @@ def serve(
     api_key: Annotated[
         list[str] | None,
         typer.Option(
-            envvar=_KEY_VARIABLE,
+            envvar=KEY_VARIABLE,
             metavar="KEY",
             help="A key that clients must send as Authorization: Bearer; may be given several times. Better set "
             "in the environment (several keys with spaces between them): arguments can be seen by other users.",
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file of keys, as hashes, and of what each may use: octavo key new FILE NAME makes one. SIGHUP "
+            "has it read again.",
         ),
     ] = None,
     cache_scope: Annotated[
@@ -79,13 +87,40 @@ def serve(
             "names for the one model.",
         ),
     ] = None,
-    max_queued: Annotated[
+    max_requests_per_key: Annotated[
         int | None,
         typer.Option(
-            "--max-queued-requests",
+            min=1,
+            metavar="COUNT",
+            help="Requests of one key that may run at once; one beyond is answered with 429 and Retry-After.",
+        ),
+    ] = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, metavar="COUNT", help="Requests of one key in a minute.")
+    ] = None,
+    tokens_per_minute: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="COUNT", help="Tokens of one key in a minute, of prompts and answers."),
+    ] = None,
+    metrics_without_key: Annotated[
+        bool, typer.Option("--metrics-without-key", help="/metrics wants no key, for a Prometheus server.")
+    ] = False,
+    max_queued_requests: Annotated[
+        int | None,
+        typer.Option(
             min=0,
             metavar="COUNT",
             help="Sequences that may wait for a slot; a request beyond is answered with 503 and Retry-After.",
+        ),
+    ] = None,
+    max_queued_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-queued-tokens",
+            "--max-num-queued-tokens",
+            min=0,
+            metavar="COUNT",
+            help="Tokens of prompts that may wait for their answers to begin; a request beyond is answered with 503.",
         ),
     ] = None,
     max_connections: Annotated[
@@ -173,18 +208,14 @@ def serve(
 ) -> None:
     """Serve MODEL: an OpenAI-compatible API, downloaded and converted first if need be."""
     from octavo.config import EngineConfig
+    from octavo.server.access import keys_of
     from octavo.server.edge import Edge, check_origins
-    from octavo.server.run import check_keys, run
+    from octavo.server.run import run
     from octavo.telemetry.stderr import unblock_stderr
 
     del config  # click has read it: see cli/config_file
-
-    if (
-        not api_key and _KEY_VARIABLE in os.environ
-    ):  # set and empty: a key was meant, and typer takes it for none
-        api_key = [""]
-    check_keys(api_key or ())  # before a download
-    key_profiles = _key_profiles(key_profile or (), api_key or ())
+    access = access_of(context.params)
+    keys_of(access)  # before a download
 
     edge = Edge(
         origins=check_origins(cors_origin or ()), tls=_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs)
@@ -213,10 +244,8 @@ def serve(
         aliases=aliases,
         host=host,
         port=port,
-        api_keys=tuple(api_key or ()),
-        cache_per_key=cache_scope == "key",
-        key_profiles=key_profiles,
-        max_queued=max_queued,
+        access=access,
+        reread=rereading(context),
         max_connections=max_connections,
         stream_buffer_bytes=stream_buffer,
         send_timeout_s=send_timeout,
@@ -226,27 +255,8 @@ def serve(
         data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
         edge=edge,
         on_end=_print_report if report else None,
-        on_ready=lambda address, info: _announce(address, info, name, keyed=bool(api_key)),
+        on_ready=lambda address, info: _announce(address, info, name, keyed=access.keyed),
     )
-
-
-def _key_profiles(given: Sequence[str], keys: Sequence[str]) -> dict[int, ProfileName]:
-    profiles: dict[int, ProfileName] = {}
-    for text in given:
-        number, _, name = text.partition("=")
-        if not number.isdecimal() or name not in get_args(ProfileName):
-            raise typer.BadParameter(
-                f"{text!r} is not a key's number and a profile, such as 2=batch; profiles are "
-                f"{', '.join(get_args(ProfileName))}.",
-                param_hint="--key-profile",
-            )
-        if not 1 <= int(number) <= len(keys):
-            raise typer.BadParameter(
-                f"{text!r} is for key {number}, and --api-key was given {len(keys)} times; keys count from 1.",
-                param_hint="--key-profile",
-            )
-        profiles[int(number) - 1] = cast(ProfileName, name)
-    return profiles
 
 
 def _tls_files(certfile: str | None, keyfile: str | None, ca_certs: str | None) -> TlsFiles | None:

@@ -13,7 +13,10 @@ from typing import Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["QuickCommand", "QuickGroup"]
+__all__ = ["ARGUMENTS", "QuickCommand", "QuickGroup"]
+
+ARGUMENTS = "octavo.arguments"
+"""Where a command's context has the words that it was given, to read them again (`context.meta`)."""
 
 _UNDECIDED = object()
 
@@ -23,6 +26,7 @@ class QuickCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _quicken(self.get_params(ctx))
+        ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import orjson
 
 from octavo.errors import CapacityError, ClientError, EngineDied, InvalidParameter, Overloaded, Quarantined
@@ -14,13 +16,23 @@ _PROMPTS = ("prompt", "messages", "input")
 
 
 class RequestRefused(ClientError):
-    """A request that HTTP itself knows a status for: no such route or model, no key, too large, too late."""
+    """A request that HTTP itself knows a status for: no such route or model, no key, too large, too late, too many.
+    `retry_after_s`: a fair time to wait, where waiting helps."""
 
-    def __init__(self, status: int, message: str, code: str | None = None, param: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        param: str | None = None,
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.param = param
+        self.retry_after_s = retry_after_s
 
 
 def error_status(error: Exception) -> int:
@@ -44,6 +56,8 @@ def error_object(error: Exception) -> dict[str, dict[str, object]]:
             param, code = error.param, error.code
             if error.status in (401, 403):
                 kind = "authentication_error"
+            elif error.status == 429:
+                kind = "rate_limit_error"
         case CapacityError():
             param, code = error.param, "context_length_exceeded" if error.param in _PROMPTS else None
         case InvalidParameter():
@@ -69,8 +83,8 @@ def error_body(error: Exception) -> bytes:
 def error_headers(error: Exception) -> dict[str, str]:
     """`Retry-After` where waiting helps; `WWW-Authenticate` where a key does; `x-should-retry`, which OpenAI's and
     Anthropic's clients obey, where another try is in vain."""
-    if isinstance(error, Overloaded):
-        return {"retry-after": str(max(1, round(error.retry_after_s)))}
+    if isinstance(error, Overloaded | RequestRefused) and error.retry_after_s is not None:
+        return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
     if isinstance(error, RequestRefused) and error.status == 401:
         return {"www-authenticate": "Bearer"}
     if isinstance(error, Quarantined):

@@ -110,9 +110,11 @@ class Answer:
         split: Callable[[], Splitter] = PlainText,
         tokens_as_ids: bool = False,
         prompt_scores: int | None = None,
+        arrived: Callable[[int, int], None] = lambda place, tokens: None,
     ) -> None:
         """`split`: makes what tells the parts of a choice's text. `tokens_as_ids`: log-probabilities name tokens by id.
-        `prompt_scores`: choices of a whole answer have those of their prompt, with so many alternatives."""
+        `prompt_scores`: choices of a whole answer have those of their prompt, with so many alternatives. `arrived` is
+        told of each output: the number of its prompt, and its tokens."""
         self.serving = serving
         self.reply = reply
         self.params = params
@@ -120,6 +122,7 @@ class Answer:
         self.vocabulary = serving.vocabulary.showing(params.shown_token_ids)
         self.tokens_as_ids = tokens_as_ids
         self._prompt_scores = prompt_scores
+        self._arrived = arrived
         self._prompt_tokens = prompts
         self.usage = Usage(prompt=sum(map(len, prompts)))
         self._prompts = {f"{reply.reply_id}-{i}": i for i in range(len(prompts))}
@@ -142,8 +145,9 @@ class Answer:
         """All that has been said, in order."""
         return [growing.choice for growing in self._growing]
 
-    def note_arrival(self) -> None:
-        """An output has come."""
+    def note_arrival(self, output: SequenceOutput) -> None:
+        """It has come, whether it is shown or not."""
+        self._arrived(self._prompts[output.request_id], len(output.samples))
         if not self.usage.first_output_s:
             self.usage.first_output_s = time.monotonic()
 

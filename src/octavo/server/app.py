@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,12 @@ import octavo
 from octavo.errors import Overloaded
 from octavo.memory.accounting import Report
 from octavo.server import anthropic, batches, embeddings, errors, files, ollama, openai, responses, tokens
-from octavo.server.auth import KEYLESS, OWNER, KeyCheck, identities
+from octavo.server.admission import Settlement
+from octavo.server.auth import KEYLESS, KeyCheck, open_paths
 from octavo.server.batch_runner import BatchRunner
 from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page, page_part
 from octavo.server.edge import Edge, with_origins
+from octavo.server.keys import Keys
 from octavo.server.replies import json_response
 from octavo.server.response_runs import ResponseRuns
 from octavo.server.response_store import ResponseStore
@@ -54,31 +55,35 @@ class _App(Starlette):
 def create_app(
     serving: Serving,
     *,
-    api_keys: Sequence[str] = (),
-    cache_per_key: bool = True,
+    keys: Keys | None = None,
     data_dir: Path | None = None,
     edge: Edge | None = None,
 ) -> Starlette:
-    """The application around `serving`. With `api_keys`, every route but health wants one of them, and with
-    `cache_per_key` each finds only its own in the prefix cache. `data_dir`: where stored things are; None is the user's
-    data folder. Who serves the application starts and stops `app.state.batches`, settles `app.state.response_runs`
-    and `app.state.responses`, and closes `app.state.database`."""
+    """The application around `serving`. Every route but health wants one of `keys`, where there are any. `data_dir`:
+    where stored things are; None is the user's data folder. Who serves the application starts and stops
+    `app.state.batches`, settles `app.state.response_runs` and `app.state.responses`, and closes
+    `app.state.database`."""
+    keys = keys or Keys()
     app = _App(
         routes=list(ROUTES),
-        middleware=[Middleware(KeyCheck, keys=api_keys, separate=cache_per_key)] if api_keys else [],
+        middleware=[
+            Middleware(KeyCheck, keys=keys, told=serving.metrics.on_refused),
+            Middleware(Settlement),
+        ],
     )
     app.edge = edge or Edge()
     app.router.redirect_slashes = (
         False  # a client that follows no 307 would take its empty body for the answer
     )
     app.state.serving = serving
-    app.state.keyed = bool(api_keys)
+    app.state.keys = keys
+    app.state.documents = {}
     app.state.database = Database(DataFolder(data_root() if data_dir is None else data_dir))
     app.state.batches = BatchRunner(
         app,
         serving,
         app.state.database,
-        {one[OWNER]: one for one in identities(api_keys, separate=cache_per_key)} if api_keys else {"": {}},
+        keys.identities,
         frozenset(path for path, body in _bodies().items() if "seed" in body.__struct_fields__),
     )
     app.state.response_runs = ResponseRuns()
@@ -125,9 +130,10 @@ async def version(request: Request) -> Response:
 
 
 async def document(request: Request) -> Response:
-    """The OpenAPI document, made once."""
+    """The OpenAPI document, made once for each set of routes that want a key."""
     state = request.app.state
-    if not hasattr(state, "document"):
+    keyless = open_paths(state.keys)
+    if keyless not in state.documents:
         # In a thread: it takes some milliseconds, and streams run here.
         made = await asyncio.to_thread(
             openapi_document,
@@ -139,10 +145,10 @@ async def document(request: Request) -> Response:
             version=octavo.__version__,
             description=_DESCRIPTION,
             model=state.serving.model_name,
-            keyless=KEYLESS if state.keyed else None,
+            keyless=keyless,
         )
-        state.document = orjson.dumps(made)
-    return Response(state.document, media_type="application/json")
+        state.documents[keyless] = orjson.dumps(made)
+    return Response(state.documents[keyless], media_type="application/json")
 
 
 async def docs(request: Request) -> Response:

@@ -2,65 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo.protocol.errors import RequestRefused
 from octavo.server.errors import error_response
+from octavo.server.keys import OWNER, READS, TENANT, Keys
 
-__all__ = [
-    "CACHE_SCOPE",
-    "KEYLESS",
-    "OWNER",
-    "READS",
-    "TENANT",
-    "KeyCheck",
-    "identities",
-    "owner_of",
-    "reads_of",
-    "tenant_of",
-]
-
-CACHE_SCOPE = "octavo.cache_scope"
-"""Where a request's ASGI scope says whose computed blocks it may find; not there where all share them."""
-
-TENANT = "octavo.tenant"
-"""Where it says whose request it is: a name for the key."""
-
-OWNER = "octavo.owner"
-"""Where it says whose it is what the request stores: a name for the key, the same whatever other keys there are. Not
-there on a server without keys: what is stored there is nobody's."""
-
-READS = "octavo.reads"
-"""Where it says whose stored things the request may see; not there where it may see all, because there is one key."""
+__all__ = ["KEYLESS", "KeyCheck", "open_paths", "owner_of", "reads_of"]
 
 KEYLESS = frozenset({"/health", "/health/live", "/health/ready"})
 """The paths that want no key."""
 
+_METRICS = "/metrics"
+
 
 class KeyCheck:
-    """ASGI middleware. Keys are held as hashes and compared in constant time, whichever fits."""
+    """ASGI middleware: a request whose key is known has its identity in its scope, another one is refused, where keys
+    are wanted at all. `told`: called with the reason of each refusal."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str], *, separate: bool = True) -> None:
-        """`separate`: what one key's requests left in the prefix cache is not found by another's."""
+    def __init__(self, app: ASGIApp, keys: Keys, told: Callable[[str], None] = lambda reason: None) -> None:
         self._app = app
-        self._identities = identities(keys, separate=separate)
-        self._hashes = [hashlib.sha256(key.encode()).digest() for key in keys]
+        self._keys = keys
+        self._told = told
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # No header puts a tenant into a scope: a request that has one comes from within.
-        if scope["type"] != "http" or scope["path"] in KEYLESS or TENANT in scope:
+        if scope["type"] != "http" or not self._keys.keyed or TENANT in scope or self._open(scope["path"]):
             await self._app(scope, receive, send)
             return
-        known = self._known(_key_of(scope))
+        known = self._keys.identity_of(_key_of(scope))
         if known is not None:
             scope.update(known)
             await self._app(scope, receive, send)
             return
+        self._told("key")
         refused = RequestRefused(
             401,
             "The API key is missing or wrong; send it as 'Authorization: Bearer KEY' or as 'x-api-key'.",
@@ -68,27 +46,15 @@ class KeyCheck:
         )
         await error_response(refused, scope)(scope, receive, send)
 
-    def _known(self, key: bytes) -> Mapping[str, str] | None:
-        """What the key's requests have in their scope; None for an unknown one."""
-        if not key:
-            return None
-        given = hashlib.sha256(key).digest()
-        matches = [hmac.compare_digest(given, known) for known in self._hashes]
-        return self._identities[matches.index(True)] if any(matches) else None
+    def _open(self, path: str) -> bool:
+        return path in KEYLESS or (path == _METRICS and self._keys.metrics_without_key)
 
 
-def identities(keys: Sequence[str], *, separate: bool = True) -> list[dict[str, str]]:
-    """By key, what its requests have in their ASGI scope: who asks. `separate`: see `KeyCheck`."""
-    found = []
-    for number, key in enumerate(keys):
-        owner = _name_of(key.encode(), b"owner")
-        identity = {TENANT: tenant_of(number), OWNER: owner}
-        if len(keys) > 1:
-            identity[READS] = owner
-            if separate:
-                identity[CACHE_SCOPE] = _name_of(key.encode(), b"cache scope")
-        found.append(identity)
-    return found
+def open_paths(keys: Keys) -> frozenset[str] | None:
+    """The paths that want no key, where others do; None where none does."""
+    if not keys.keyed:
+        return None
+    return KEYLESS | {_METRICS} if keys.metrics_without_key else KEYLESS
 
 
 def owner_of(scope: Mapping[str, Any]) -> str:
@@ -101,17 +67,6 @@ def reads_of(scope: Mapping[str, Any]) -> str | None:
     """Whose stored things a request may see; None for everybody's."""
     reads: str | None = scope.get(READS)
     return reads if reads is not None or OWNER in scope else ""
-
-
-def tenant_of(number: int) -> str:
-    """The tenant that has the key of this number, from 0."""
-    return f"key-{number}"
-
-
-def _name_of(key: bytes, use: bytes) -> str:
-    """A name for the key which is its own, whatever other keys there are: what it left on disk may outlive it. It gives
-    the key not away, and names for different uses cannot be told to be of one key."""
-    return hashlib.sha256(use + hashlib.sha256(key).digest()).hexdigest()[:32]
 
 
 def _key_of(scope: Scope) -> bytes:

@@ -26,11 +26,13 @@ _logger = logging.getLogger(__name__)
 
 RETRY_S = 30.0
 """After what the disk refused."""
+AWAY_S = 10.0
+"""How often it is looked whether a batch's key is known again."""
 
 
 class BatchRunner:
     """Runs batches through `app`, each as who made it. `identities`: by owner, what its requests have in their scope
-    (see auth); `seeded`: the routes whose requests may name a seed. Everything runs on the event loop."""
+    (see keys), which may change; `seeded`: the routes whose requests may name a seed. It lives on the event loop."""
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class BatchRunner:
         run = BatchRun(
             batch,
             self._database,
-            functools.partial(self._ask, self._identities.get(batch.owner, {})),
+            functools.partial(self._ask, batch.owner),
             self._slots,
             lambda: self._serving.client.dead,
             seeded=batch.endpoint in self._seeded,
@@ -161,7 +163,10 @@ class BatchRunner:
             )
         return None
 
-    async def _ask(self, identity: Mapping[str, Any], path: str, body: bytes) -> Reply:
+    async def _ask(self, owner: str, path: str, body: bytes) -> Reply:
+        identity = self._identities.get(owner)
+        if identity is None:  # the key was taken away; its lines wait until it comes back
+            return Reply(503, {"retry-after": str(AWAY_S)}, b"")
         return await ask(self._app, path, body, identity=identity, profile="batch")
 
     def _spawn(self, coroutine: Any) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping, MutableMapping
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from octavo.protocol.anthropic_errors import anthropic_error, anthropic_status
 from octavo.protocol.errors import error_body, error_headers, error_object, error_status
 
-__all__ = ["ErrorAnswer", "answer_error", "is_anthropic", "request_id_of"]
+if TYPE_CHECKING:
+    from octavo.server.allowance import Bucket
+
+__all__ = ["ErrorAnswer", "answer_error", "is_anthropic", "limit_headers", "request_id_of"]
 
 _REQUEST_ID = "octavo.request_id"
 
@@ -38,6 +43,43 @@ def answer_error(error: Exception, scope: MutableMapping[str, Any] | None = None
         body = orjson.dumps({"error": error_object(error)["error"]["message"]})
         return ErrorAnswer(error_status(error), headers, body)
     return ErrorAnswer(error_status(error), headers, error_body(error))
+
+
+def limit_headers(
+    requests: Bucket | None, tokens: Bucket | None, scope: Mapping[str, Any]
+) -> list[tuple[bytes, bytes]]:
+    """What a key may use in a minute, what it has left of that, and when all of it is there again, as the API that was
+    asked names them: `x-ratelimit-remaining-tokens: 950`."""
+    anthropic = is_anthropic(scope)
+    found = []
+    for name, bucket in (("requests", requests), ("tokens", tokens)):
+        if bucket is None:
+            continue
+        full_after = timedelta(seconds=bucket.full_after_s)
+        for value, told in (
+            ("limit", str(bucket.per_minute)),
+            ("remaining", str(bucket.remaining)),
+            ("reset", _time(datetime.now(UTC) + full_after) if anthropic else _duration(full_after)),
+        ):
+            header = f"anthropic-ratelimit-{name}-{value}" if anthropic else f"x-ratelimit-{value}-{name}"
+            found.append((header.encode(), told.encode()))
+    return found
+
+
+def _time(at: datetime) -> str:
+    """RFC 3339, to the next second."""
+    return f"{at + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _duration(time: timedelta) -> str:
+    """As OpenAI writes it: 12ms, 7.66s, 6m0s."""
+    seconds = time.total_seconds()
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1e3)}ms"
+    if seconds < 60:
+        return f"{seconds:.4g}s"
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return f"{minutes}m{rest}s"
 
 
 def is_anthropic(scope: Mapping[str, Any]) -> bool:

@@ -118,6 +118,8 @@ def openapi_document(
                     made["security"] = []
                 else:
                     made["responses"]["401"] = _answer(401, operation.error, "application/json", known)
+                    if body is not None:  # a key may have limits
+                        made["responses"]["429"] = _answer(429, operation.error, "application/json", known)
             paths.setdefault(path, {})[method.lower()] = made
     document: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -238,7 +240,7 @@ def _answer(
     answer: dict[str, Any] = {"description": HTTPStatus(status).phrase if status in _KNOWN else "Overloaded"}
     if kind is not None:
         answer["content"] = {media_type: {"schema": _schema(kind, known)}}
-    if status in (503, 529):
+    if status in (429, 503, 529):
         answer["headers"] = {
             "Retry-After": {"description": "Seconds, where waiting helps.", "schema": {"type": "string"}}
         }

@@ -18,6 +18,7 @@ from octavo.protocol.prompts import is_several
 from octavo.sampling.params import EMBEDDING
 from octavo.sampling.vectors import check_dimensions, finished
 from octavo.scheduling.inputs import ORDINARY, Service
+from octavo.server.admission import Cost
 from octavo.server.answer import failure_of
 from octavo.server.document import Operation
 from octavo.server.in_process import PROFILE
@@ -89,7 +90,7 @@ async def embed(
     `names`: each one's, for errors. `pooling`: None is the server's default. `dimensions`: all where None, and checked
     before (`check_dimensions`). `most_tokens`: of a longer prompt, the last ones. `service` holds what the body says;
     whose request it is, is filled in here. When the client leaves, the rest is not computed. Raises InvalidParameter,
-    CapacityError, Overloaded or ServerError.
+    CapacityError, Overloaded, RequestRefused or ServerError.
     """
     service = service_of(request, serving, service)
     capacity = serving.client.info.capacity
@@ -100,8 +101,12 @@ async def embed(
         prompt = serving.shorten(prompt, most_tokens)
         capacity.check(prompt, EMBEDDING, name)
         ids.append(prompt)
-    if PROFILE not in request.scope:
-        serving.accept_more(len(ids), slack=service.profile == "batch")
+    ticket = serving.admission.take(
+        request.scope,
+        Cost.of(ids, EMBEDDING, capacity.max_model_len),
+        slack=service.profile == "batch",
+        within=PROFILE in request.scope,
+    )
     places = {f"embd-{uuid.uuid4().hex}-{place}": place for place in range(len(ids))}
     outputs = serving.client.generate_all(
         [(name, prompt, EMBEDDING) for name, prompt in zip(places, ids, strict=True)],
@@ -114,6 +119,7 @@ async def embed(
         async for output in outputs:
             if error := failure_of(output, serving):
                 raise error
+            ticket.arrived(places[output.request_id], 0)
             vectors[places[output.request_id]] = finished(output.vector, dimensions, normalize=normalize)
     if outputs.abandoned:
         raise RequestRefused(499, "The client left before its vectors were computed.")

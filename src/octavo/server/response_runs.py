@@ -25,14 +25,24 @@ ENDED_BYTES = 32 << 20
 
 
 class ResponseRun:
-    """One of them. `events` are kept where they were asked for when it was made."""
+    """One of them. `events` are kept where they were asked for when it was made; `ended` is called at
+    its end."""
 
-    def __init__(self, outputs: Stream, answer: Answer, reply: ResponsesReply, *, followed: bool) -> None:
+    def __init__(
+        self,
+        outputs: Stream,
+        answer: Answer,
+        reply: ResponsesReply,
+        *,
+        followed: bool,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
         self.reply = reply
         self.followed = followed
         self.nbytes = 0
         self._outputs = outputs
         self._answer = answer
+        self._ended = ended
         self._events: list[bytes] = []
         self._first = 0
         """The number of the first event that is kept."""
@@ -46,6 +56,7 @@ class ResponseRun:
         try:
             async with aclosing(self._outputs) as outputs:
                 async for output in outputs:
+                    self._answer.note_arrival(output)
                     if error := self._answer.failure(output):
                         self._tell(reply.failure(error))
                         return
@@ -57,6 +68,7 @@ class ResponseRun:
         finally:
             self._over = True
             self._changed.set()
+            self._ended()
 
     async def cancel(self) -> None:
         """Let it end soon, cancelled."""

@@ -23,6 +23,7 @@ from octavo.protocol.response_schema import EVENT, InputTokens, ItemList, Respon
 from octavo.protocol.responses import InputTokensRequest, ResponsesRequest, in_own_words
 from octavo.protocol.responses_reply import FINAL, ResponsesReply
 from octavo.protocol.sse import MEDIA_TYPE
+from octavo.server.admission import keep_ticket
 from octavo.server.auth import owner_of, reads_of
 from octavo.server.document import Operation
 from octavo.server.prompting import ChatPrompt, read_answer, reasoning_kwargs
@@ -118,7 +119,9 @@ async def create_response(request: Request) -> Response:
         await store.remove(response_id)
         raise
     runs: ResponseRuns = request.app.state.response_runs
-    run = ResponseRun(outputs, answer, reply, followed=bool(body.stream))
+    # It counts until its own end, not this answer's.
+    ended_run = keep_ticket(request.scope)
+    run = ResponseRun(outputs, answer, reply, followed=bool(body.stream), ended=ended_run)
     told = orjson.dumps(reply.response)
     runs.start(run)
     return _followed(run, 0) if body.stream else Response(told, media_type="application/json")

@@ -10,16 +10,18 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.config import DEFAULT_POOLING, EngineConfig, Pooling, ProfileName
+from octavo.config import DEFAULT_POOLING, EngineConfig, Pooling
 from octavo.engine.client import EngineClient
 from octavo.errors import SettingsError
+from octavo.server.access import Access, keys_of
 from octavo.server.connections import (
     SEND_TIMEOUT_S,
     STREAM_BUFFER_BYTES,
@@ -36,9 +38,10 @@ if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
     from octavo.memory.accounting import Report
     from octavo.server.edge import Edge
+    from octavo.server.reload import Reload
     from octavo.server.serving import Serving
 
-__all__ = ["check_keys", "run"]
+__all__ = ["run"]
 
 _logger = logging.getLogger(__name__)
 
@@ -55,10 +58,8 @@ def run(
     aliases: Sequence[str] = (),
     host: str = "127.0.0.1",
     port: int = 8000,
-    api_keys: Sequence[str] = (),
-    cache_per_key: bool = True,
-    key_profiles: Mapping[int, ProfileName] | None = None,
-    max_queued: int | None = None,
+    access: Access | None = None,
+    reread: Callable[[], Access] | None = None,
     max_connections: int | None = None,
     stream_buffer_bytes: int = STREAM_BUFFER_BYTES,
     send_timeout_s: float = SEND_TIMEOUT_S,
@@ -72,8 +73,8 @@ def run(
     engine_command: Sequence[str] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish and their readers read, at most
-    `drain_timeout_s`; a second signal ends at once. `key_profiles`: of requests with these keys, by number from 0, that
-    name none themselves. `aliases`: further names of the model. `max_queued`: sequences that may wait.
+    `drain_timeout_s`; a second signal ends at once. `access`: who may ask, and how much; `reread` says what has become
+    of it when SIGHUP asks (None: only its key file is read again). `aliases`: further names of the model.
     `max_connections`: None is as many as usual, where the process may open so many files. `stream_buffer_bytes`: of
     tokens that may wait for the reader of a stream. `send_timeout_s`: how long a reader may take nothing; 0 for ever.
     `strict`: requests with fields that nobody knows are refused. `pooling`: of vectors whose request does not say.
@@ -81,10 +82,11 @@ def run(
     is told once: the address, and what the engine can do; `on_end`, what its memory was good for. `engine_command`
     starts another engine than ours (tests, benchmarks).
 
-    Raises SettingsError (a key, the port, a certificate), what kept the engine from starting, and EngineDied when it
-    could not be brought back: whoever watches this process can then start it again.
+    Raises SettingsError (a key, the port, a certificate), OSError (the key file), what kept the engine from starting,
+    and EngineDied when it could not be brought back: whoever watches this process can then start it again.
     """
-    check_keys(api_keys)
+    access = access or Access()
+    keys = keys_of(access)
     tls = None
     if edge is not None and edge.tls is not None:
         from octavo.server.tls import tls_context
@@ -97,8 +99,7 @@ def run(
         with listener:
             client = EngineClient.spawn(config, engine_command)
             try:
-                serving = _serving(config, client, model_name, key_profiles or {})
-                serving.max_queued = max_queued
+                serving = _serving(config, client, model_name)
                 serving.stream_buffer_bytes = stream_buffer_bytes
                 serving.strict = strict
                 serving.pooling = pooling
@@ -110,34 +111,23 @@ def run(
             import uvloop
 
             from octavo.server.app import create_app
+            from octavo.server.keys import Keys
+            from octavo.server.reload import Reload
 
+            known = Keys()
             app = create_app(
-                serving,
-                api_keys=api_keys,
-                cache_per_key=cache_per_key,
-                data_dir=None if data_dir is None else Path(data_dir),
-                edge=edge,
+                serving, keys=known, data_dir=None if data_dir is None else Path(data_dir), edge=edge
             )
             connections = Connections(serving.metrics, most=most, send_timeout_s=send_timeout_s)
             connections.prepare(listener)
-            uvloop.run(_Host(serving, listener, app, tls, connections, drain_timeout_s, on_ready).serve())
+            reload = Reload(known, serving.admission, access, keys, reread)
+            uvloop.run(
+                _Host(serving, listener, app, tls, connections, drain_timeout_s, on_ready, reload).serve()
+            )
             if on_end is not None:
                 on_end(client.report)
     finally:
         gc.enable()
-
-
-def check_keys(keys: Sequence[str]) -> None:
-    """Raise SettingsError for a key that no client could send, or that every client sends: the empty one."""
-    for key in keys:
-        if not key.strip():
-            raise SettingsError(
-                "The API key is empty, which would let everybody in; give a key, or none at all for an open server."
-            )
-        if not (key.isascii() and key.isprintable()) or " " in key:
-            raise SettingsError(
-                "An API key holds a space or a character that a header cannot carry; use visible ASCII characters."
-            )
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -160,18 +150,14 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _serving(
-    config: EngineConfig, client: EngineClient, model_name: str, key_profiles: Mapping[int, ProfileName]
-) -> Serving:
+def _serving(config: EngineConfig, client: EngineClient, model_name: str) -> Serving:
     """The model's text side, loaded while the engine loads the rest."""
     from octavo.models.store import StoredModel
-    from octavo.server.auth import tenant_of
     from octavo.server.serving import ModelFile, Serving
     from octavo.telemetry.metrics import Metrics
 
     model = StoredModel.load(config.model_dir)
-    profiles = {tenant_of(key): profile for key, profile in key_profiles.items()}
-    serving = Serving(client, model_name, model.spec, model.tokenizer(), Metrics(model_name), profiles)
+    serving = Serving(client, model_name, model.spec, model.tokenizer(), Metrics(model_name))
     with contextlib.suppress(OSError):  # nothing needs the source
         file = model.source.stat()
         parameters = sum(tensor.rows * tensor.cols for tensor in model.tensors.values())
@@ -179,6 +165,14 @@ def _serving(
             file.st_size, parameters, int(file.st_mtime), model.weight_type or "unknown"
         )
     return serving
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 class _Host:
@@ -193,7 +187,9 @@ class _Host:
         connections: Connections,
         drain_timeout_s: float,
         on_ready: Callable[[str, EngineInfo], None] | None,
+        reload: Reload,
     ) -> None:
+        self._reload = reload
         self._serving = serving
         self._listener = listener
         self._app = app
@@ -201,6 +197,7 @@ class _Host:
         self._connections = connections
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
+        self._on_terminal = _has_terminal()
         self._stop = asyncio.Event()
         self._finish = asyncio.Event()
         self._signals = 0
@@ -335,9 +332,13 @@ class _Host:
     @contextlib.contextmanager
     def _handled_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        handled = (signal.SIGINT, signal.SIGTERM)
-        for number in handled:
-            loop.add_signal_handler(number, self._on_signal)
+        handled = {
+            signal.SIGINT: self._on_signal,
+            signal.SIGTERM: self._on_signal,
+            signal.SIGHUP: self._on_hangup,
+        }
+        for number, act in handled.items():
+            loop.add_signal_handler(number, act)
         try:
             yield
         finally:
@@ -347,6 +348,13 @@ class _Host:
     def _on_signal(self) -> None:
         self._signals += 1
         self._stop.set()
+
+    def _on_hangup(self) -> None:
+        """Somebody has changed settings, or the terminal is gone and the server goes too."""
+        if self._on_terminal and not _has_terminal():
+            self._on_signal()
+        else:
+            self._reload.begin()
 
     def _address(self) -> str:
         host, port = self._listener.getsockname()[:2]

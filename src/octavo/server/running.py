@@ -15,9 +15,11 @@ from octavo.errors import InvalidParameter
 from octavo.protocol.reply import Reply
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import ORDINARY, Service
+from octavo.server.admission import Cost
+from octavo.server.allowance import Allowance
 from octavo.server.answer import Answer
-from octavo.server.auth import CACHE_SCOPE, TENANT
 from octavo.server.in_process import PROFILE
+from octavo.server.keys import ALLOWANCE, CACHE_SCOPE, TENANT
 from octavo.server.serving import Serving
 from octavo.server.streaming import AnswerStream, whole_response
 from octavo.text.pieces import PlainText, Splitter
@@ -54,7 +56,7 @@ async def answer_request(
 
     `split`, `tokens_as_ids` and `prompt_scores` are Answer's. `service` holds what the body says; whose request it is,
     and the targets in its headers, are filled in here.
-    Raises Overloaded, InvalidParameter, CapacityError or ServerError before the first byte.
+    Raises Overloaded, InvalidParameter, CapacityError, RequestRefused or ServerError before the first byte.
     """
     outputs, answer = start_answer(
         request,
@@ -91,8 +93,12 @@ def start_answer(
     """The first half of `answer_request`: the engine's outputs, and what makes an answer of them. Who calls this reads
     the outputs, or closes them."""
     service = service_of(request, serving, service)
-    if PROFILE not in request.scope:
-        serving.accept_more(len(prompts) * params.attempts, slack=service.profile == "batch")
+    ticket = serving.admission.take(
+        request.scope,
+        Cost.of(prompts, params, serving.client.info.capacity.max_model_len),
+        slack=service.profile == "batch",
+        within=PROFILE in request.scope,
+    )
     answer = Answer(
         serving,
         reply,
@@ -102,6 +108,7 @@ def start_answer(
         split=split,
         tokens_as_ids=tokens_as_ids,
         prompt_scores=prompt_scores,
+        arrived=ticket.arrived,
     )
     outputs = serving.client.generate_all(
         [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)],
@@ -113,11 +120,12 @@ def start_answer(
 
 def service_of(request: Request, serving: Serving, asked: Service) -> Service:
     """`asked`, with the tenant, the profile where it names none, and the headers' targets. Raises InvalidParameter."""
-    tenant = request.scope.get(TENANT, "")
+    allowance: Allowance | None = request.scope.get(ALLOWANCE)
+    own = None if allowance is None else allowance.key.profile
     return msgspec.structs.replace(
         asked,
-        tenant=tenant,
-        profile=request.scope.get(PROFILE) or asked.profile or serving.profiles.get(tenant),
+        tenant=request.scope.get(TENANT, ""),
+        profile=request.scope.get(PROFILE) or asked.profile or own,
         ttft_s=target_s(request, "x-slo-ttft-ms"),
         tbt_s=target_s(request, "x-slo-tbt-ms"),
     )

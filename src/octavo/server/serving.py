@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from octavo.config import DEFAULT_POOLING, Pooling, ProfileName
+from octavo.config import DEFAULT_POOLING, Pooling
 from octavo.engine.client import EngineClient
 from octavo.errors import CapacityError, EngineDied, InvalidParameter, Overloaded
 from octavo.models.spec import ModelSpec
 from octavo.protocol.errors import RequestRefused
 from octavo.sampling.params import MAX_STOPS, SamplingParams
+from octavo.server.admission import Admission
 from octavo.server.connections import STREAM_BUFFER_BYTES
 from octavo.server.grammars import Grammars
 from octavo.text.chat import ChatTemplate
@@ -67,7 +68,6 @@ class Serving:
         spec: ModelSpec,
         tokenizer: Tokenizer,
         metrics: Metrics,
-        profiles: Mapping[str, ProfileName] | None = None,
     ) -> None:
         self.client = client
         self.model_name = model_name
@@ -78,8 +78,7 @@ class Serving:
         self.metrics = metrics
         self.started_s = int(time.time())
         self.draining = False
-        self.max_queued: int | None = None
-        """Sequences that may wait for a slot; None: any number."""
+        self.admission = Admission(client, metrics)
         self.stream_buffer_bytes = STREAM_BUFFER_BYTES
         """What may wait for the reader of a stream (see Stream.bound)."""
         self.embedding_width = spec.hidden
@@ -92,8 +91,6 @@ class Serving:
         """Further names of the one model."""
         self.strict = False
         """Refuse fields that nobody knows."""
-        self.profiles = dict(profiles or {})
-        """Of tenants whose requests have one by default."""
         self.control_ids = {
             self.vocabulary.pieces[token].decode(errors="replace"): token for token in self.vocabulary.special
         }
@@ -154,26 +151,6 @@ class Serving:
     def serves(self, name: str) -> bool:
         """It is one of the model's names; a tag `:latest` says nothing, as Ollama has it."""
         return name.removesuffix(_TAG) in {one.removesuffix(_TAG) for one in self.names}
-
-    def accept_more(self, sequences: int, *, slack: bool = False) -> None:
-        """Raise Overloaded where so many more would make the queue too long, CapacityError where they always would.
-        Those that take only what others leave (`slack`: these do too) are in nobody else's way, and do not count."""
-        if self.max_queued is None:
-            return
-        slots, taken = self.client.info.capacity.max_running, self.client.open_sequences
-        if not slack:
-            taken -= self.client.slack_sequences
-        if sequences > slots + self.max_queued:
-            raise CapacityError(
-                f"The request asks for {sequences} sequences, and this server takes {slots + self.max_queued} at most: "
-                f"{slots} run and {self.max_queued} wait; ask for fewer at once."
-            )
-        if taken + sequences - slots > self.max_queued:
-            queued = max(taken - slots, 0)
-            self.metrics.on_refused("queue_full")
-            raise Overloaded(
-                f"{queued} sequences wait already, and this server lets {self.max_queued} wait; try again in a moment."
-            )
 
     def no_such_model(self, name: str) -> RequestRefused:
         """404, with the name of what there is."""

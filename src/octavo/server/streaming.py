@@ -43,7 +43,7 @@ async def whole_response(outputs: Stream, answer: Answer, receive: Receive) -> R
     taken: list[SequenceOutput] = []
     async with while_connected(outputs, receive):
         async for output in outputs:
-            answer.note_arrival()
+            answer.note_arrival(output)
             if error := answer.failure(output):
                 raise error
             taken.append(output)
@@ -75,7 +75,7 @@ class AnswerStream(Response):
     async def _send(self, outputs: Stream, send: Send) -> None:
         started, chunks, last = False, list[bytes](), b""
         async for output in outputs:
-            self._answer.note_arrival()
+            self._answer.note_arrival(output)
             if error := self._answer.failure(output):
                 if not started:
                     raise error

@@ -25,7 +25,16 @@ _E2E_S = (
 )  # fmt: skip
 _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
-_REFUSALS = ("queue_full", "connections", "bodies")
+_REFUSALS = (
+    "queue_full",
+    "queue_tokens",
+    "key",
+    "key_concurrency",
+    "key_requests",
+    "key_tokens",
+    "connections",
+    "bodies",
+)
 _DROPS = ("stalled", "buffer_full", "idle", "connections", "pipelined")
 _RESULTS = {False: "completed", True: "failed"}
 _REASONS = ("stop", "length", "abort", "error")
@@ -257,7 +266,7 @@ class Metrics:
             self._e2e.observe(since_arrival_s)
 
     def on_refused(self, reason: str) -> None:
-        """A request was turned away: `queue_full`, `connections` or `bodies` (see server/connections)."""
+        """A request was turned away; the reasons are in docs/security.md, and in server/connections."""
         self._refused[reason].inc()
 
     def on_connections(self, count: int) -> None:
