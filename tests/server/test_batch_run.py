@@ -102,6 +102,7 @@ class World:
             self.ask,
             self.slots,
             lambda: self.dead,
+            most=SLOTS,
             seeded=self._seeded,
         )
 
@@ -278,6 +279,29 @@ async def test_what_passes_is_asked_again(world: World) -> None:
     world.answer = answer
     await (await world.run()).run()
     assert (await world.batch()).completed == 20 and set(world.asked.values()) == {3}
+
+
+async def test_a_line_that_must_wait_keeps_no_other_batch_waiting(world: World) -> None:
+    """Its key has used up what it may: it waits without a slot, and few of its like are begun meanwhile."""
+    waiting, go_on = set[int](), asyncio.Event()
+
+    async def answer(number: int, body: bytes) -> Reply:
+        if go_on.is_set():
+            return good(body)
+        waiting.add(number)
+        return Reply(429, {"retry-after": "0.01"}, b'{"error":{"code":"rate_limit_exceeded"}}')
+
+    world.answer = answer
+    task = asyncio.create_task((await world.run()).run())
+    await until(lambda: len(waiting) == SLOTS and min(world.asked[n] for n in waiting) > 2)
+    for _ in range(3 * SLOTS):  # another batch's lines
+        async with world.slots:
+            await asyncio.sleep(0)
+    assert len(waiting) == SLOTS
+    go_on.set()
+    await task
+    assert (await world.batch()).completed == 20
+    assert world.slots._value == SLOTS
 
 
 async def test_other_refusals_are_results(world: World) -> None:

@@ -49,7 +49,8 @@ TICK_S = 1.0
 READ_BYTES = 1 << 20
 READ_LINES = 64
 """What of the input is in memory before it runs, beside the lines in flight."""
-_UNAVAILABLE = 503
+_PASSES = (429, 503)
+"""What is refused with these is taken later."""
 
 _AT_ONCE = 1000
 """Lines that were not answered, in one write."""
@@ -71,10 +72,28 @@ class EngineGone(Exception):
     """Nothing can be answered until the server is started again."""
 
 
+class _Slot:
+    """A line's place among those in flight, which it may leave and take again."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots = slots
+        self._held = False
+
+    async def take(self) -> None:
+        if not self._held:
+            await self._slots.acquire()
+            self._held = True
+
+    def leave(self) -> None:
+        if self._held:
+            self._held = False
+            self._slots.release()
+
+
 class BatchRun:
     """One open batch. `ask` answers a line's body (see in_process), `slots` bounds the lines of all batches in flight,
-    `dead` says that the engine is gone for good. `seeded`: the lines may name a seed. `told` is called for each result
-    that is on the disk: has it failed?"""
+    `most` the lines of this one that are begun; `dead` says that the engine is gone for good. `seeded`: the lines may
+    name a seed. `told` is called for each result that is on the disk: has it failed?"""
 
     def __init__(
         self,
@@ -84,6 +103,7 @@ class BatchRun:
         slots: asyncio.Semaphore,
         dead: Callable[[], bool],
         *,
+        most: int,
         seeded: bool,
         told: Callable[[bool], None] = lambda failed: None,
     ) -> None:
@@ -93,6 +113,7 @@ class BatchRun:
         self._database = database
         self._ask = ask
         self._slots = slots
+        self._most = most
         self._dead = dead
         self._seeded = seeded
         self._told = told
@@ -170,17 +191,27 @@ class BatchRun:
 
     async def _pump(self, results: BatchResults) -> None:
         """Begin lines as slots fall free, and wait for all. The first error ends the others."""
+        begun = asyncio.Semaphore(self._most)
+
+        def ended(slot: _Slot) -> Callable[[object], None]:
+            def release(_: object) -> None:
+                slot.leave()
+                begun.release()
+
+            return release
+
         try:
             async with asyncio.TaskGroup() as group, aclosing(self._left(results.done)) as lines:
                 async for number, line in lines:
-                    # Whoever waits longest gets the next slot: batches take turns.
-                    await self._slots.acquire()
-                    task = group.create_task(self._line(results, number, line))
-                    task.add_done_callback(lambda _: self._slots.release())
+                    await begun.acquire()
+                    slot = _Slot(self._slots)
+                    await slot.take()  # whoever waits longest gets the next one: batches take turns
+                    task = group.create_task(self._line(results, number, line, slot))
+                    task.add_done_callback(ended(slot))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _line(self, results: BatchResults, number: int, line: RequestLine) -> None:
+    async def _line(self, results: BatchResults, number: int, line: RequestLine, slot: _Slot) -> None:
         body = bytes(line.body)
         if self._seeded:
             body = with_seed(body, self.batch.seed, number)
@@ -188,11 +219,13 @@ class BatchRun:
             if self._dead():
                 raise EngineGone
             reply = await self._ask(line.url, body)
-            # 503 passes, and the line is asked again; but one that ran while the engine died for good is told as
+            # A line that finds no room is asked again; but one that ran while the engine died for good is told as
             # failed: it may be what the engine died of, and would be again after every start.
-            if reply.status != _UNAVAILABLE or self._dead():
+            if reply.status not in _PASSES or self._dead():
                 break
+            slot.leave()  # what one key has used up keeps no other key's batch waiting
             await asyncio.sleep(float(reply.headers.get("retry-after", "1")))
+            await slot.take()
         result = answered(line.custom_id, reply.status, reply.body, reply.headers.get("x-request-id"))
         failed = not 200 <= reply.status < 300
         await results.add(line.custom_id, result, failed=failed)

@@ -120,6 +120,7 @@ class BatchRunner:
             functools.partial(self._ask, batch.owner),
             self._slots,
             lambda: self._serving.client.dead,
+            most=self._serving.client.info.capacity.max_running,
             seeded=batch.endpoint in self._seeded,
             told=lambda failed: self._serving.metrics.on_batch_line(failed=failed),
         )
