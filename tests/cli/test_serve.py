@@ -20,6 +20,7 @@ from octavo.cli import main
 from octavo.config import EngineConfig
 from octavo.server.access import Access
 from octavo.server.edge import Edge
+from octavo.telemetry.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 
 
 @contextmanager
@@ -76,12 +77,16 @@ def test_the_printed_request_works_and_the_end_is_clean(tiny_model_path: Path, t
         sentence, curl = _announced(process)
         assert sentence.startswith(f"Octavo serves {tiny_model_path} on http://127.0.0.1:")
         assert _as_curl_would(curl).endswith("data: [DONE]\n\n")
-        assert _end(process, signal.SIGINT) == (0, "")
+        code, logged = _end(process, signal.SIGINT)
+        assert code == 0
+        (line,) = logged.splitlines()
+        assert " INFO octavo.access: request request_id=req_" in line and " status=200 " in line
     assert main.run(["replay", str(log)]) == 0
 
 
 def test_a_key_and_a_name_of_one_s_own(tiny_model_path: Path) -> None:
     arguments = [str(tiny_model_path), "--port", "0", "--kv-memory", "4MiB", "--served-model-name", "it's"]
+    arguments.append("--no-access-log")
     with _served(*arguments, OCTAVO_API_KEY="secret", HF_TOKEN="hf_secret") as process:
         sentence, curl = _announced(process)
         assert sentence.startswith("Octavo serves it's on ")
@@ -199,6 +204,7 @@ def test_settings_that_cannot_work_are_refused(
 def test_a_model_guesses_for_another_one(tiny_model_path: Path) -> None:
     draft = f"draft:{tiny_model_path}"
     arguments = [str(tiny_model_path), "--port", "0", "--kv-memory", "8MiB", "--speculation", draft]
+    arguments.append("--disable-uvicorn-access-log")
     with _served(*arguments, "--speculation-tokens", "3") as process:
         _, curl = _announced(process)
         assert _as_curl_would(curl).endswith("data: [DONE]\n\n")
@@ -217,6 +223,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EngineConfig, dict[str, 
     """What would have been served."""
     seen: list[tuple[EngineConfig, dict[str, Any]]] = []
     monkeypatch.setattr("octavo.server.run.run", lambda config, **rest: seen.append((config, rest)))
+    monkeypatch.setattr("octavo.cli.serve.configure", lambda *_: None)
+    for name in (FORMAT_VARIABLE, LEVEL_VARIABLE):
+        monkeypatch.setenv(name, "")
     return seen
 
 
@@ -249,7 +258,7 @@ def test_paths_are_absolute_and_defaults_are_the_settings_own(
         "on_end": None,
         "drain_timeout_s": 30.0,
         "data_dir": None,
-        "edge": Edge(),
+        "edge": Edge(access_log=True),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -12,12 +13,16 @@ from octavo.errors import OctavoError
 from octavo.server.access import Access
 from octavo.server.edge import Edge
 from octavo.server.run import run
+from octavo.telemetry.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, configure
 from octavo.telemetry.stderr import unblock_stderr
 
 
 def main(settings: dict[str, Any]) -> int:
     unblock_stderr()
     config = msgspec.convert(settings.pop("engine"), EngineConfig)
+    if log := settings.pop("log", None):
+        configure(*log)
+        os.environ[FORMAT_VARIABLE], os.environ[LEVEL_VARIABLE] = log
     edge = msgspec.convert(settings.pop("edge", {}), Edge)
     access = msgspec.convert(settings.pop("access", {}), Access)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shlex
 from pathlib import Path
@@ -16,6 +15,7 @@ from octavo.cli.config_file import config_defaults
 from octavo.cli.options import engine_options, parse_port, parse_size
 from octavo.cli.pull import MODEL_HELP, fetch, with_backend, with_draft
 from octavo.config import DEFAULT_POOLING, Pooling
+from octavo.telemetry.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LogFormat, LogLevel, configure
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _KEYFILE_PASSWORD = "OCTAVO_SSL_KEYFILE_PASSWORD"
-_SECRET_VARIABLES = (KEY_VARIABLE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_SECRET_VARIABLES = (KEY_VARIABLE, _KEYFILE_PASSWORD, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 @engine_options
@@ -200,6 +200,23 @@ def serve(
             metavar="FILE", help="Serve only clients with a certificate that one of these has signed."
         ),
     ] = None,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(
+            envvar=FORMAT_VARIABLE, help="Log lines for people, or a JSON object in each for machines."
+        ),
+    ] = "text",
+    log_level: Annotated[
+        LogLevel, typer.Option(envvar=LEVEL_VARIABLE, help="The least that is logged.")
+    ] = "info",
+    access_log: Annotated[
+        bool,
+        typer.Option(
+            "--access-log/--no-access-log",
+            " /--disable-uvicorn-access-log",
+            help="A line in the log for each request, without prompts and answers.",
+        ),
+    ] = True,
     report: Annotated[
         bool,
         typer.Option("--report", help="At the end, print what the KV memory was good for (also at /report)."),
@@ -218,11 +235,14 @@ def serve(
     keys_of(access)  # before a download
 
     edge = Edge(
-        origins=check_origins(cors_origin or ()), tls=_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs)
+        origins=check_origins(cors_origin or ()),
+        tls=_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
+        access_log=access_log,
     )
 
     unblock_stderr()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure(log_format, log_level)
+    os.environ |= {FORMAT_VARIABLE: log_format, LEVEL_VARIABLE: log_level}  # for the engine's process
     settings = with_backend(settings)
     if settings.get("cache_disk") == "":
         raise typer.BadParameter("it is empty; name a folder.", param_hint="--cache-disk")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import socket
@@ -11,9 +12,12 @@ import sys
 from octavo.config import EngineConfig
 from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.process import Steppable, bind_to_parent, run
+from octavo.telemetry.logs import configure_child
 from octavo.telemetry.stderr import unblock_stderr
 
 __all__ = ["main"]
+
+_logger = logging.getLogger("octavo.engine")
 
 
 def main() -> int:
@@ -30,8 +34,13 @@ def main() -> int:
     parser.add_argument("--parent", type=int, default=os.getppid(), help="whose end is ours: a process id")
     arguments = parser.parse_args()
     bind_to_parent(arguments.parent)
+    configure_child()
     with socket.socket(fileno=arguments.fd) as parent:
-        return run(parent, lambda config: _build(config, Heartbeat(arguments.heartbeat)))
+        try:
+            return run(parent, lambda config: _build(config, Heartbeat(arguments.heartbeat)))
+        except Exception:
+            _logger.critical("the engine ends", exc_info=True)
+            return 1
 
 
 def _build(config: EngineConfig, heartbeat: Heartbeat) -> Steppable:

@@ -105,7 +105,8 @@ class Guides:
                 continue
             known = isinstance(error, InvalidParameter)
             if not known:
-                _logger.error("a grammar could not be compiled", exc_info=error)
+                # Its message may quote the grammar, which is a client's; who asked is told.
+                _logger.error("the grammar of %s could not be compiled: %s", name, type(error).__name__)
             refused += told(add, "error", f"The grammar cannot be used: {error}", refused=known)
         return adds, refused
 
@@ -169,8 +170,8 @@ class Guides:
             masks[row] = mask
         row = 0
         for guide, drafts in places:
-            if error := guide.error:
-                _logger.warning("an answer ends here, for its grammar has become too complex: %s", error)
+            if guide.error:
+                _logger.warning("an answer ends before its time, for its grammar has become too complex")
                 words[row : row + 1 + len(drafts)] = 0  # its mask allows the end, and the answer is not whole
             row += 1 + len(drafts)
         return masks

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import select
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Protocol
 
@@ -33,6 +33,8 @@ from octavo.engine.messages import (
 )
 from octavo.engine.wire import FrameReader, frame
 from octavo.errors import OctavoError
+
+_logger = logging.getLogger(__name__)
 
 __all__ = ["MAX_UNSENT_BYTES", "Link", "Steppable", "bind_to_parent", "run", "serve"]
 
@@ -167,11 +169,11 @@ def _start(link: Link, build: Callable[[EngineConfig], Steppable]) -> Steppable 
         raise RuntimeError(f"The first message must be one Init, not {[type(m).__name__ for m in messages]}.")
     try:
         engine = build(messages[0].config)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the parent must learn why there is no engine
+    except Exception as error:
         if isinstance(error, OctavoError):
             link.send(Failed(kind=type(error).__name__, message=str(error)))
         else:
-            traceback.print_exc(file=sys.stderr)
+            _logger.exception("the engine could not start")
             link.send(Failed(kind="ServerError", message=f"The engine could not start: {error!r}."))
         link.drain()
         return None

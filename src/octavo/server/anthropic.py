@@ -57,13 +57,12 @@ async def create_message(request: Request) -> Response:
             continue_final=body.prefilled,
             template_kwargs=_template_kwargs(serving, body),
         )
-    name = request_id_of(request.scope)
     shown = body.thinking is None or body.thinking.display != "omitted"
     model = body.model or serving.model_name
-    response = await answer_request(
+    return await answer_request(
         request,
         serving,
-        MessageReply(model, body.max_tokens, request_id=name, show_thinking=shown),
+        MessageReply(model, body.max_tokens, request_id=request_id_of(request.scope), show_thinking=shown),
         prompt.params,
         [prompt.tokens],
         stream=bool(body.stream),
@@ -71,8 +70,6 @@ async def create_message(request: Request) -> Response:
         cache_salt=body.cache_salt,
         split=prompt.split,
     )
-    response.headers["request-id"] = name
-    return response
 
 
 async def count_tokens(request: Request) -> Response:
@@ -86,9 +83,7 @@ async def count_tokens(request: Request) -> Response:
         continue_final=body.prefilled,
         template_kwargs=_template_kwargs(serving, body),
     )
-    response = json_response({"input_tokens": len(prompt)})
-    response.headers["request-id"] = request_id_of(request.scope)
-    return response
+    return json_response({"input_tokens": len(prompt)})
 
 
 def _template_kwargs(serving: Serving, body: CountTokensRequest) -> dict[str, Any]:

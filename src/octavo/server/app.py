@@ -27,6 +27,7 @@ from octavo.server.document import ErrorReply, Operation, openapi_document, open
 from octavo.server.edge import Edge, with_origins
 from octavo.server.keys import Keys
 from octavo.server.replies import json_response
+from octavo.server.request_log import RequestLog
 from octavo.server.response_runs import ResponseRuns
 from octavo.server.response_store import ResponseStore
 from octavo.server.serving import Serving
@@ -49,7 +50,8 @@ class _App(Starlette):
     edge = Edge()
 
     def build_middleware_stack(self) -> ASGIApp:
-        return with_origins(super().build_middleware_stack(), self.edge.origins)
+        app = with_origins(super().build_middleware_stack(), self.edge.origins)
+        return RequestLog(app, lines=self.edge.access_log)
 
 
 def create_app(

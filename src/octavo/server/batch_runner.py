@@ -19,6 +19,7 @@ from octavo.server.serving import Serving
 from octavo.storage.database import Database
 from octavo.storage.folder import storing
 from octavo.storage.records import BatchRecord
+from octavo.telemetry.logs import PRIVATE
 
 __all__ = ["BatchRunner"]
 
@@ -150,7 +151,7 @@ class BatchRunner:
         except EngineGone:
             _logger.error("batch %s goes on when the server is started again: its engine is gone", batch_id)
         except Exception:
-            _logger.exception("batch %s stops until the server is started again", batch_id)
+            _logger.exception("batch %s stops until the server is started again", batch_id, extra=PRIVATE)
         finally:
             del self._runs[batch_id]
 

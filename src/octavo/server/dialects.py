@@ -16,9 +16,18 @@ from octavo.protocol.errors import error_body, error_headers, error_object, erro
 if TYPE_CHECKING:
     from octavo.server.allowance import Bucket
 
-__all__ = ["ErrorAnswer", "answer_error", "is_anthropic", "limit_headers", "request_id_of"]
+__all__ = [
+    "REQUEST_ID_KEY",
+    "ErrorAnswer",
+    "answer_error",
+    "is_anthropic",
+    "limit_headers",
+    "request_id_headers",
+    "request_id_of",
+]
 
-_REQUEST_ID = "octavo.request_id"
+REQUEST_ID_KEY = "octavo.request_id"
+"""Where a request's ASGI scope has its id."""
 
 
 class ErrorAnswer(NamedTuple):
@@ -36,9 +45,8 @@ def answer_error(error: Exception, scope: MutableMapping[str, Any] | None = None
     if scope is None:
         return ErrorAnswer(error_status(error), headers, error_body(error))
     if is_anthropic(scope):
-        name = request_id_of(scope)
-        body = orjson.dumps(anthropic_error(error, name))
-        return ErrorAnswer(anthropic_status(error), {**headers, "request-id": name}, body)
+        body = orjson.dumps(anthropic_error(error, request_id_of(scope)))
+        return ErrorAnswer(anthropic_status(error), headers, body)
     if scope["path"].startswith("/api/"):
         body = orjson.dumps({"error": error_object(error)["error"]["message"]})
         return ErrorAnswer(error_status(error), headers, body)
@@ -91,6 +99,12 @@ def is_anthropic(scope: Mapping[str, Any]) -> bool:
 
 
 def request_id_of(scope: MutableMapping[str, Any]) -> str:
-    """The request's name as Anthropic's clients show it, the same each time."""
-    name: str = scope.setdefault(_REQUEST_ID, f"req_{uuid.uuid4().hex}")
+    """The request's id, the same each time."""
+    name: str = scope.setdefault(REQUEST_ID_KEY, f"req_{uuid.uuid4().hex}")
     return name
+
+
+def request_id_headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
+    """As OpenAI's clients read it, and as Anthropic's do."""
+    name = request_id_of(scope)
+    return {"x-request-id": name, **({"request-id": name} if is_anthropic(scope) else {})}

@@ -62,6 +62,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """From which pages of other hosts a browser may ask: exact origins, or `*` for all. None: from no page."""
     tls: TlsFiles | None = None
     """None: plain HTTP."""
+    access_log: bool = False
+    """A line in the log for each request."""
 
 
 def check_origins(given: Iterable[str]) -> tuple[str, ...]:

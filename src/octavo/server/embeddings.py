@@ -23,6 +23,7 @@ from octavo.server.answer import failure_of
 from octavo.server.document import Operation
 from octavo.server.in_process import PROFILE
 from octavo.server.replies import read_request
+from octavo.server.request_note import note_of
 from octavo.server.running import TARGET_HEADERS, cache_salt_of, service_of
 from octavo.server.serving import Serving
 from octavo.server.streaming import while_connected
@@ -107,7 +108,10 @@ async def embed(
         slack=service.profile == "batch",
         within=PROFILE in request.scope,
     )
-    places = {f"embd-{uuid.uuid4().hex}-{place}": place for place in range(len(ids))}
+    engine_id = f"embd-{uuid.uuid4().hex}"
+    places = {f"{engine_id}-{place}": place for place in range(len(ids))}
+    note = note_of(request.scope)
+    note.engine_id, note.prompt_tokens = engine_id, sum(map(len, ids))
     outputs = serving.client.generate_all(
         [(name, prompt, EMBEDDING) for name, prompt in zip(places, ids, strict=True)],
         cache_salt=cache_salt_of(request, cache_salt),

@@ -14,6 +14,7 @@ from starlette.types import Scope
 from octavo.errors import OctavoError, ServerError
 from octavo.protocol.errors import RequestRefused
 from octavo.server.dialects import answer_error
+from octavo.server.request_note import note_error
 
 __all__ = ["error_response", "install"]
 
@@ -25,6 +26,8 @@ def error_response(
 ) -> Response:
     """The error with its status. After 408 and 413 the rest of the body is unread, so the connection closes."""
     told = answer_error(error, scope)
+    if scope is not None:
+        note_error(scope, error)
     headers = {**(headers or {}), **told.headers}
     if told.status in (408, 413):
         headers["connection"] = "close"

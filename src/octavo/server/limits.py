@@ -21,8 +21,10 @@ from octavo.errors import OctavoError, Overloaded
 from octavo.protocol.errors import RequestRefused
 from octavo.server.auth import KEYLESS
 from octavo.server.connections import CONNECTION, Connection, Connections
-from octavo.server.dialects import answer_error
+from octavo.server.dialects import answer_error, request_id_headers
 from octavo.server.errors import error_response
+from octavo.server.request_log import log_refusal
+from octavo.server.request_note import error_word, note_of
 
 __all__ = ["BODY_S", "MAX_BODY_BYTES", "BoundedProtocol", "discard_body", "read_body"]
 
@@ -261,6 +263,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close_behind_answers()
             return
         status, own, body = answer_error(error, scope)
+        if scope is None:
+            own = {**own, "x-request-id": log_refusal(status, error)}
+        else:  # its line comes when who reads its body has met the end
+            note = note_of(scope)
+            note.status, note.error = status, error_word(error)
+            own = {**own, **request_id_headers(scope)}
         headers = {
             "content-type": "application/json",
             "content-length": str(len(body)),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 import orjson
 
+from octavo.errors import ServerError
 from octavo.storage.database import Database
 from octavo.storage.records import ResponseRecord
 from octavo.storage.runners import Runners
@@ -114,7 +115,8 @@ class ResponseStore:
             await self.write(record)
         except Exception as error:  # noqa: BLE001
             # Also what nobody expected: the answer is out, and a server that can store nothing still answers.
-            _logger.error("the response %s is not stored: %s", record.id, error)
+            why = str(error) if isinstance(error, ServerError) else type(error).__name__
+            _logger.error("the response %s is not stored: %s", record.id, why)
             body = orjson.loads(record.body) | {"store": False}
             if record.id in self._recent:
                 self._remember(msgspec.structs.replace(record, body=orjson.dumps(body)))

@@ -14,9 +14,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from octavo.config import DEFAULT_POOLING, EngineConfig, Pooling
 from octavo.engine.client import EngineClient
@@ -28,6 +28,7 @@ from octavo.server.connections import (
     Connections,
     connections_allowed,
 )
+from octavo.telemetry.logs import PRIVATE
 
 if TYPE_CHECKING:
     import ssl
@@ -175,6 +176,12 @@ def _has_terminal() -> bool:
     return True
 
 
+def _forgotten(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Log what nobody waits for; asyncio's own words would quote arguments and messages."""
+    error = context.get("exception")
+    _logger.error("something failed that nobody waits for", exc_info=error, extra=PRIVATE)
+
+
 class _Host:
     """One run of the server on its event loop."""
 
@@ -207,6 +214,7 @@ class _Host:
     async def serve(self) -> None:
         client = self._serving.client
         server = self._server()
+        asyncio.get_running_loop().set_exception_handler(_forgotten)
         with self._handled_signals():
             http = asyncio.create_task(server.serve(sockets=[]))
             loading = asyncio.create_task(client.ready())

@@ -20,6 +20,7 @@ from octavo.server.allowance import Allowance
 from octavo.server.answer import Answer
 from octavo.server.in_process import PROFILE
 from octavo.server.keys import ALLOWANCE, CACHE_SCOPE, TENANT
+from octavo.server.request_note import note_of
 from octavo.server.serving import Serving
 from octavo.server.streaming import AnswerStream, whole_response
 from octavo.text.pieces import PlainText, Splitter
@@ -110,6 +111,8 @@ def start_answer(
         prompt_scores=prompt_scores,
         arrived=ticket.arrived,
     )
+    note = note_of(request.scope)
+    note.answer, note.engine_id = answer, reply.reply_id
     outputs = serving.client.generate_all(
         [(name, prompt, params) for name, prompt in zip(answer.request_ids, prompts, strict=True)],
         cache_salt=cache_salt_of(request, cache_salt),

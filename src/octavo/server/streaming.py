@@ -14,6 +14,7 @@ from octavo.engine.stream import Stream
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.answer import Answer
 from octavo.server.connections import CONNECTION, Connection
+from octavo.server.request_note import note_error
 
 __all__ = ["STREAM_HEADERS", "AnswerStream", "while_connected", "whole_response"]
 
@@ -70,15 +71,16 @@ class AnswerStream(Response):
                 self._answer.serving.stream_buffer_bytes, partial(connection.drop, "buffer_full")
             )
         async with while_connected(self._outputs, receive) as outputs:
-            await self._send(outputs, send)
+            await self._send(outputs, scope, send)
 
-    async def _send(self, outputs: Stream, send: Send) -> None:
+    async def _send(self, outputs: Stream, scope: Scope, send: Send) -> None:
         started, chunks, last = False, list[bytes](), b""
         async for output in outputs:
             self._answer.note_arrival(output)
             if error := self._answer.failure(output):
                 if not started:
                     raise error
+                note_error(scope, error)
                 last = self._answer.reply.failure(error)
                 break
             chunks.append(self._answer.chunks(output))

@@ -126,12 +126,13 @@ class Database:
         from sqlalchemy import create_engine, event
 
         if self._url is not None:
-            return create_engine(self._url)
+            return create_engine(self._url, hide_parameters=True)  # errors would quote what is stored
         self.folder.make()
         with storing(self.folder.database):
             self.folder.database.touch(mode=0o600)
         engine = create_engine(
             f"sqlite:///{self.folder.database}",
+            hide_parameters=True,
             connect_args={"timeout": BUSY_S, "isolation_level": None, "check_same_thread": False},
         )
 
