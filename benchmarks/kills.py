@@ -2,10 +2,10 @@
 
     python -m benchmarks.kills [--kills 20] [--every 5]
 
-32 clients stream from `octavo serve` with the default model: a quarter greedy, a quarter seeded, a quarter under a JSON
-schema, a quarter with n = 2; what has ended is asked anew. For each kill the table says how long it took until the first
-stream had its next token, the median one, and the last. Every answer is compared with that of an undisturbed run, token
-for token (tests/faults/test_kills.py does the same without the clock).
+32 clients stream from `octavo serve` with the default model: a quarter greedy, a quarter seeded, a quarter under a
+JSON schema, a quarter with n = 2; what has ended is asked anew. For each kill the table says how long it took until the
+first stream had its next token, the median one, and the last. Every answer is compared with that of an undisturbed run,
+token for token (tests/faults/test_kills.py does the same without the clock).
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ class Streams:
 
     def __init__(self, url: str, requests: list[dict[str, Any]]) -> None:
         self._client = httpx2.AsyncClient(
-            base_url=url, timeout=120.0, trust_env=False, limits=httpx2.Limits(max_connections=None)
+            base_url=url,
+            timeout=120.0,
+            trust_env=False,
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
         )
         self._requests = requests
         self.answers: list[list[Answer]] = [[] for _ in requests]
@@ -166,7 +169,7 @@ class Streams:
                     if choice["finish_reason"]:
                         ends.append(choice["finish_reason"])
         return tuple(
-            (index, "".join(texts), tuple(tokens), tuple(scores), *ends)
+            (index, "".join(texts), tuple(tokens), tuple(scores), ends[0])
             for index, (texts, tokens, scores, ends) in sorted(choices.items())
         )
 
@@ -185,22 +188,22 @@ def serving(*options: str) -> Iterator[tuple[str, psutil.Process]]:
     """`octavo serve` with the default model: its address and process."""
     with tempfile.TemporaryDirectory() as data:
         command = [sys.executable, "-m", "octavo", "serve", "--port", "0", "--data-dir", data, *options]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http://\S+", process.stdout.readline())
-            assert found is not None, "the server did not start"
-            yield found[0], psutil.Process(process.pid)
-        finally:
-            process.terminate()
-            process.wait(60)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                found = re.search(r"http://\S+", process.stdout.readline())
+                assert found is not None, "the server did not start"
+                yield found[0], psutil.Process(process.pid)
+            finally:
+                process.terminate()
+                process.wait(60)
 
 
 def engine_of(server: psutil.Process) -> psutil.Process:
     """The engine process that runs now. Raises LookupError while there is none."""
     for child in server.children():
         with contextlib.suppress(psutil.Error):
-            if "octavo.engine" in child.cmdline():
+            if child.name() == "octavo-engine" and child.status() != psutil.STATUS_ZOMBIE:
                 return child
     raise LookupError("there is no engine process")
 
@@ -247,8 +250,8 @@ def main() -> None:
     table = Table(title=f"{arguments.kills} kills under {STREAMS} streams; seconds until the next token")
     for name in ("", "first stream", "median stream", "last stream"):
         table.add_column(name, justify="right")
-    for name, pick in (("median kill", lambda v: v[len(v) // 2]), ("worst kill", lambda v: v[-1])):
-        values = [pick(sorted(one[i] for one in found)) for i in range(3)]
+    for name, place in (("median kill", len(found) // 2), ("worst kill", -1)):
+        values = [sorted(one[i] for one in found)[place] for i in range(3)]
         table.add_row(name, *(f"{value:.2f}" for value in values))
     Console().print(table)
 

@@ -189,6 +189,30 @@ async def _late(client: EngineClient) -> list[int]:
     return (await collect(client.generate("late", [5], SamplingParams(seed=3, max_tokens=5))))["late", 0]
 
 
+async def test_a_spare_process_takes_over(client: EngineClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client._children.prepare()
+    spare = client._children._spare
+    assert spare is not None
+    client._children.prepare()
+    assert client._children._spare is spare, "one is enough"
+    reader = asyncio.create_task(collect(client.generate("a", [5], SamplingParams(seed=1, max_tokens=400))))
+    await until(lambda: client.stats is not None)
+    os.kill(client.info.pid, signal.SIGKILL)
+    await until(lambda: not client.healthy)
+    await until(lambda: client.healthy)
+    assert client.info.pid == spare.pid
+    client._children.prepare()
+    dead = client._children._spare
+    assert dead is not None
+    os.kill(dead.pid, signal.SIGKILL)
+    await asyncio.to_thread(os.waitid, os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+    os.kill(client.info.pid, signal.SIGKILL)
+    await until(lambda: not client.healthy)
+    await until(lambda: client.healthy)
+    assert client.info.pid not in (spare.pid, dead.pid)
+    assert (await reader)["a", 0] == expected((5,), 1, 400)
+
+
 async def test_signals_from_outside_are_no_strike_unless_the_same_step_dies_again(
     client: EngineClient,
 ) -> None:

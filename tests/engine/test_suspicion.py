@@ -90,7 +90,8 @@ def test_a_signal_from_outside_tells_nothing_until_the_same_step_dies_of_one_aga
     tokens["r1"] += 1
     assert not suspicion.died(NAMES[:4], tokens, outside=True).learned
     assert all(map(suspicion.allows, NAMES))
-    assert suspicion.died(NAMES[:4], tokens, outside=True).learned
+    assert not suspicion.died(NAMES[:4], tokens, outside=True, place=7).learned, "it had come further"
+    assert suspicion.died(NAMES[:4], tokens, outside=True, place=7).learned
     assert [name for name in NAMES if suspicion.allows(name)] == NAMES[:2]
     assert not suspicion.died(NAMES[:1], tokens, outside=True).learned, (
         "in the middle of a trial, which begins again"

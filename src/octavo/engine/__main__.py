@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import logging
 import os
 import signal
@@ -11,7 +13,7 @@ import sys
 
 from octavo.config import EngineConfig
 from octavo.engine.heartbeat import Heartbeat
-from octavo.engine.process import Steppable, bind_to_parent, run
+from octavo.engine.process import Steppable, bind_to_parent, name_process, run
 from octavo.telemetry.logs import configure_child
 from octavo.telemetry.stderr import unblock_stderr
 
@@ -35,12 +37,22 @@ def main() -> int:
     arguments = parser.parse_args()
     bind_to_parent(arguments.parent)
     configure_child()
+    name_process("octavo-spare")  # until it is told what to load
+    _preload()
     with socket.socket(fileno=arguments.fd) as parent:
         try:
             return run(parent, lambda config: _build(config, Heartbeat(arguments.heartbeat)))
         except Exception:
             _logger.critical("the engine ends", exc_info=True)
             return 1
+
+
+def _preload() -> None:
+    """Import what any engine needs, before it is known which: a parent may keep this process for later."""
+    with contextlib.suppress(Exception):  # `_build` meets it again, and can tell
+        importlib.import_module("octavo.engine.build")
+        importlib.import_module("octavo.backends.native")
+        importlib.import_module("octavo._kernels")
 
 
 def _build(config: EngineConfig, heartbeat: Heartbeat) -> Steppable:

@@ -15,7 +15,7 @@ import msgspec
 
 from octavo import errors
 from octavo.config import EngineConfig, Pooling
-from octavo.engine.child import Child, Death
+from octavo.engine.child import SPARE_S, Children, Death
 from octavo.engine.connection import Connection
 from octavo.engine.heartbeat import Look
 from octavo.engine.journal import Record
@@ -41,7 +41,9 @@ from octavo.scheduling.outputs import FinishReason, SequenceOutput
 __all__ = ["EngineClient", "Observer"]
 
 MAX_DEATHS = 5
-"""Deaths in a row without a token between them, and of which nothing was learned, after which the client gives up."""
+"""Deaths in a row without a token between them, and of which nothing was learned, after which the client gives up …"""
+MAX_KILLS = 20
+"""… or so many where a signal from outside ended each."""
 STEADY_S = 30.0
 """A process that served this long did not die of what killed the one before."""
 BACKOFF_S = 0.1
@@ -91,9 +93,8 @@ class EngineClient:
     """
 
     def __init__(self, config: EngineConfig, command: Sequence[str]) -> None:
-        self._config = config
-        self._command = command
-        self._child = Child(config, command)
+        self._children = Children(config, command)
+        self._child = self._children.begin()
         self._connection: Connection | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._started: asyncio.Future[None] | None = None
@@ -106,7 +107,7 @@ class EngineClient:
         self._closing = False
         self._dead: str | None = None
         self._gave_up = asyncio.Event()
-        self._deaths = 0
+        self._deaths = self._faults = 0
         self._restarts = 0
         self._load_s = 0.0
         self._suspicion = Suspicion()
@@ -115,6 +116,7 @@ class EngineClient:
         self._look = Look(LOOK_S)
         self._looking: asyncio.TimerHandle | None = None
         self._on_trial_s = 0.0
+        self._sparing: asyncio.TimerHandle | None = None
         self.observer: Observer | None = None
 
     @classmethod
@@ -268,6 +270,10 @@ class EngineClient:
             return
         self._closing = True
         self.finish_all("abort")
+        for timer in (self._looking, self._sparing):
+            if timer is not None:
+                timer.cancel()
+        self._children.close()
         if self._supervisor is None:
             self._child.kill()
             return
@@ -283,8 +289,6 @@ class EngineClient:
         if self._connection is not None:
             self._connection.abort()
         await self._child.end(0.0)
-        if self._looking is not None:
-            self._looking.cancel()
 
     def _admit(self, request_id: str) -> None:
         """Give a request to the engine, unless others are tried just now. Where there is no engine, the next one is
@@ -330,7 +334,7 @@ class EngineClient:
         opened = self._open.get(output.request_id)
         if opened is None:  # aborted meanwhile
             return
-        self._deaths = self._culprits = 0
+        self._deaths = self._faults = self._culprits = 0
         if (output.samples or output.vector) and self._suspicion.passed(output.request_id):
             self._admit_all()
         if output.finish_reason == "error":  # a request fails as a whole
@@ -363,6 +367,7 @@ class EngineClient:
         self._serving = True
         self._load_s = max(self._load_s, time.monotonic() - self._child.began_s)
         self._look.forget()
+        self._sparing = asyncio.get_running_loop().call_later(SPARE_S, self._children.prepare)
         for opened in self._open.values():
             opened.sent = False
         self._admit_all()
@@ -383,7 +388,10 @@ class EngineClient:
             if not self._started.done():
                 self._started.set_exception(self._start_error(ended.words))
                 return
-            self._deaths = 1 if served_s > STEADY_S else self._deaths + 1
+            if served_s > STEADY_S:
+                self._deaths = self._faults = 0
+            self._deaths += 1
+            self._faults += not ended.outside
             _logger.error(
                 "the engine process %d ended (%s); restarting it for %d open requests",
                 self._child.pid,
@@ -391,13 +399,13 @@ class EngineClient:
                 len(self._open),
             )
             if loaded and self._suspect(ended):
-                self._deaths = 0
-            if self._deaths >= MAX_DEATHS or self._culprits >= MAX_CULPRITS:
+                self._deaths = self._faults = 0
+            if self._faults >= MAX_DEATHS or self._deaths >= MAX_KILLS or self._culprits >= MAX_CULPRITS:
                 self._give_up(ended.words)
                 return
             if self._deaths > 1:
                 await asyncio.sleep(min(BACKOFF_S * 2 ** (self._deaths - 2), MAX_BACKOFF_S))
-            self._child = Child(self._config, self._command)
+            self._child = self._children.begin()
             self._restarts += 1
             if self.observer is not None:
                 self.observer.on_restart()
@@ -422,7 +430,8 @@ class EngineClient:
             # It had not decided what to compute, or it died between two steps: of something that it had been sent.
             step = [name for name, opened in self._open.items() if opened.sent]
         tokens = {name: self._open[name].record.delivered for name in step}
-        finding = self._suspicion.died(step, tokens, outside=ended.outside)
+        place, _ = heartbeat.counter
+        finding = self._suspicion.died(step, tokens, outside=ended.outside, place=place)
         if finding.culprit is not None:
             self._convict(finding.culprit, ended.words)
         elif finding.learned:

@@ -36,12 +36,12 @@ from octavo.errors import OctavoError
 
 _logger = logging.getLogger(__name__)
 
-__all__ = ["MAX_UNSENT_BYTES", "Link", "Steppable", "bind_to_parent", "run", "serve"]
+__all__ = ["MAX_UNSENT_BYTES", "Link", "Steppable", "bind_to_parent", "name_process", "run", "serve"]
 
 MAX_UNSENT_BYTES = 64 << 20
 """Outputs that may wait for the parent before the engine pauses."""
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _READ_BYTES = 1 << 18
 
 
@@ -167,6 +167,7 @@ def _start(link: Link, build: Callable[[EngineConfig], Steppable]) -> Steppable 
         messages = link.receive(wait=True)
     if len(messages) != 1 or not isinstance(messages[0], Init):
         raise RuntimeError(f"The first message must be one Init, not {[type(m).__name__ for m in messages]}.")
+    name_process("octavo-engine")
     try:
         engine = build(messages[0].config)
     except Exception as error:
@@ -180,6 +181,11 @@ def _start(link: Link, build: Callable[[EngineConfig], Steppable]) -> Steppable 
     gc.freeze()  # what was loaded stays: no collection need ever walk through it, in the middle of a step
     link.send(Ready(engine.info))
     return engine
+
+
+def name_process(name: str) -> None:
+    """What `ps`, `top` and `pkill` call it, 15 characters at most."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def bind_to_parent(parent: int) -> None:

@@ -47,8 +47,8 @@ class Suspicion:
         self._admitted: set[str] = set()
         """By the engine process that runs now, while there is a trial."""
         self._strikes: dict[str, int] = {}
-        self._last: frozenset[tuple[str, int]] = frozenset()
-        """The step that a signal from outside ended last: its requests and how far each was."""
+        self._last: tuple[int, frozenset[tuple[str, int]]] = 0, frozenset()
+        """The step that ended last: its place, its requests and how far each was."""
 
     @property
     def searching(self) -> bool:
@@ -64,11 +64,14 @@ class Suspicion:
         """It may be given to the engine now."""
         return not self._trial or name in self._admitted
 
-    def died(self, step: Sequence[str], tokens: Mapping[str, int], *, outside: bool) -> Finding:
-        """The engine died in a step that computed for `step`; `tokens`: how many had been delivered of each. A signal
-        from `outside` tells nothing of them, unless the same step dies of one again."""
-        identity = frozenset((name, tokens[name]) for name in step)
-        again = bool(identity) and identity == self._last
+    def died(
+        self, step: Sequence[str], tokens: Mapping[str, int], *, outside: bool, place: int = 0
+    ) -> Finding:
+        """The engine died in a step that computed for `step`; `tokens`: how many had been delivered of each; `place`:
+        where in its life and in its step it was. A signal from `outside` tells nothing of them, unless the same step
+        dies of one again, at the same place: what is killed at random moments dies at others."""
+        identity = place, frozenset((name, tokens[name]) for name in step)
+        again = bool(step) and identity == self._last
         self._last = identity
         if (outside and not again) or not step:
             self._try(self._trial, *self._later)

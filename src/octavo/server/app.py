@@ -183,7 +183,7 @@ ROUTES = (*(route for module in _MODULES for route in module.ROUTES), *_ROUTES)
 
 _STATE = {
     "type": "object",
-    "properties": {"status": {"enum": ["ready", "loading", "restarting", "draining", "dead"]}},
+    "properties": {"status": {"enum": ["ready", "loading", "restarting", "stalled", "draining", "dead"]}},
     "required": ["status"],
 }
 _OPERATIONS = {

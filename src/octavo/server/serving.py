@@ -123,13 +123,15 @@ class Serving:
 
     @property
     def state(self) -> str:
-        """One word for health checks: `ready`, `loading`, `restarting`, `draining` or `dead`."""
+        """One word for health checks: `ready`, `loading`, `restarting`, `stalled`, `draining` or `dead`."""
         if self.client.dead:
             return "dead"
         if self.draining:
             return "draining"
         if not self.client.loaded:
             return "loading"
+        if self.client.stalled:
+            return "stalled"
         return "ready" if self.client.healthy else "restarting"
 
     def accept(self, model: str | None = None) -> None:
