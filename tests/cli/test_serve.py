@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shlex
 import signal
 import socket
@@ -18,9 +19,16 @@ import pytest
 
 from octavo.cli import main
 from octavo.config import EngineConfig
-from octavo.server.access import Access
+from octavo.server.access import Access, digest_of
 from octavo.server.edge import Edge
 from octavo.telemetry.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
+
+
+def _hang_up(process: subprocess.Popen[str]) -> str:
+    """SIGHUP, and what it logs."""
+    process.send_signal(signal.SIGHUP)
+    assert process.stderr is not None
+    return process.stderr.readline()
 
 
 @contextmanager
@@ -97,6 +105,98 @@ def test_a_key_and_a_name_of_one_s_own(tiny_model_path: Path) -> None:
         with pytest.raises(httpx2.HTTPStatusError, match="401"):
             _as_curl_would(curl, OCTAVO_API_KEY="guess")
         assert _end(process, signal.SIGTERM) == (0, "")
+
+
+def test_settings_are_read_again(tiny_model_path: Path, tmp_path: Path) -> None:
+    """The key file and the config file; the environment, which nobody can see any more, still wins over the latter."""
+    keys, config = tmp_path / "keys.toml", tmp_path / "octavo.toml"
+    first, second = "first-key-of-some-length", "second-key-of-some-length"
+
+    def write(*names: str) -> None:
+        keys.write_text(
+            "".join(f'[keys.{n[:5]}]\nhash = "sha256:{digest_of(n.encode()).hex()}"\n' for n in names)
+        )
+        keys.chmod(0o600)
+
+    write(first)
+    config.write_text("max-queued-requests = 4\napi-key = 'of-the-file'\n")
+    arguments = [str(tiny_model_path), "--port", "0", "--kv-memory", "4MiB", "--tokens-per-minute", "5000"]
+    files = ["--api-key-file", str(keys), "--config", str(config)]
+    with _served(*arguments, *files, OCTAVO_API_KEY="secret") as process:
+        sentence, _ = _announced(process)
+        url = sentence.split(" on ")[1].split(" ")[0]
+
+        def statuses() -> list[int]:
+            return [
+                httpx2.get(f"{url}/v1/models", headers={"x-api-key": key}).status_code
+                for key in (first, second, "secret", "of-the-file")
+            ]
+
+        assert statuses() == [200, 401, 200, 401]
+        write(second)
+        config.write_text("max-queued-requests = 5\ntokens-per-minute = 1\nkv-memory = '8MiB'\nport = 1\n")
+        # Of what the command line says, the file's word does not count.
+        line = _hang_up(process)
+        assert "settings read again: keys added: secon; removed: first; max-queued-requests 4 → 5\n" in line
+        assert statuses() == [401, 200, 200, 401]
+        config.write_text("threads = 1\n")
+        assert "not before the server is started again: threads" in _hang_up(process)
+        assert process.stderr is not None
+        assert "max-queued-requests 5 → none\n" in process.stderr.readline()
+        config.write_text("max-queued-requests = -1\n")
+        line = _hang_up(process)
+        assert "stay as they are" in line and "max-queued-requests" in line
+        config.write_text("")
+        keys.write_text("[keys.first]\nkey = 'plain-text'\n")
+        line = _hang_up(process)
+        assert "'first' has a plain key" in line and "plain-text" not in line
+        keys.unlink()
+        assert str(keys) in _hang_up(process)
+        assert statuses() == [401, 200, 200, 401]
+        write()
+        assert "has no keys" not in _hang_up(process)  # the environment's is one
+        assert statuses() == [401, 401, 200, 401]
+        assert _end(process, signal.SIGTERM)[0] == 0
+
+
+def test_a_server_with_keys_does_not_become_an_open_one(tiny_model_path: Path, tmp_path: Path) -> None:
+    config = tmp_path / "octavo.toml"
+    config.write_text("api-key = 'some-key'\n")
+    with _served(
+        str(tiny_model_path), "--port", "0", "--kv-memory", "4MiB", "--config", str(config)
+    ) as process:
+        sentence, _ = _announced(process)
+        config.write_text("")
+        assert "would let everybody in" in _hang_up(process)
+        url = sentence.split(" on ")[1].split(" ")[0]
+        assert httpx2.get(f"{url}/v1/models").status_code == 401
+        config.write_text("api-key = ''\n")
+        assert "is empty" in _hang_up(process)
+        assert _end(process, signal.SIGTERM)[0] == 0
+
+
+def test_a_server_ends_with_its_terminal(tiny_model_path: Path) -> None:
+    """And is not left behind, reading its settings again."""
+    command = [
+        sys.executable,
+        "-m",
+        "octavo",
+        "serve",
+        str(tiny_model_path),
+        "--port",
+        "0",
+        "--num-blocks",
+        "64",
+    ]
+    pid, terminal = pty.fork()
+    if pid == 0:  # pragma: no cover
+        os.execv(command[0], command)
+    shown = b""
+    while b"\n" not in shown.partition(b"curl")[2]:
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_an_end_that_waits_says_so_and_a_second_signal_ends_at_once(tiny_model_path: Path) -> None:

@@ -64,38 +64,6 @@ def test_an_engine_that_cannot_start_ends_the_server_with_its_reason(tiny_engine
     assert "Traceback" not in done.stderr
 
 
-def test_keys_guard_every_route_but_health(tiny_engine: dict[str, Any]) -> None:
-    server = Server(tiny_engine, access={"api_keys": ["first-key", "second-key"]})
-    paths = list(server.client.get("/openapi.json", headers=bearer("first-key")).json()["paths"])
-    assert "/v1/models" in paths
-    for path in [*paths, "/docs", "/openapi.json", "/nothing"]:
-        is_health = path.startswith("/health")
-        for headers in (
-            {},
-            {"authorization": "Bearer"},
-            bearer("wrong"),
-            {"authorization": "Basic first-key"},
-        ):
-            response = server.client.get(path, headers=headers)
-            assert (response.status_code == 401) != is_health, path
-            if not is_health:
-                error = response.json()["error"]  # in the words of the API that was asked
-                told = error if isinstance(error, str) else (error.get("code") or error["type"])
-                assert told in ("invalid_api_key", "authentication_error") or "key is missing" in told
-                assert response.headers["www-authenticate"] == "Bearer"
-        for key in ("first-key", "second-key"):
-            assert server.client.get(path, headers=bearer(key)).status_code != 401
-    with server.openai(api_key="second-key") as client:
-        assert client.models.list().data[0].id == "tiny"
-    with server.openai(api_key="third-key") as client, pytest.raises(openai.AuthenticationError):
-        client.models.list()
-    assert server.stop() == 0
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
-
-
 def test_streams_outlive_their_engine(own_server: Server) -> None:
     """kill -9 in the middle: greedy and seeded streams, n = 2, end exactly as undisturbed ones."""
     bodies = [
@@ -169,6 +137,49 @@ def test_sigterm_lets_running_streams_finish_and_turns_new_ones_away(own_server:
     for events in results:
         assert events[-1] == "[DONE]"
         assert events[-2]["choices"][0]["finish_reason"] == "length"
+
+
+def test_while_it_drains_no_route_takes_anything_new(own_server: Server) -> None:
+    """Case 36: each says so before a byte of an answer, streamed or not, on an old connection and on a new one."""
+    turns = [{"role": "user", "content": "a"}]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/completions": {"prompt": "a"},
+        "/v1/chat/completions": {"messages": turns},
+        "/v1/responses": {"input": "a"},
+        "/v1/messages": {"messages": turns, "max_tokens": 1},
+        "/v1/embeddings": {"input": "a"},
+        "/v1/batches": {"input_file_id": "a", "endpoint": "/v1/completions", "completion_window": "24h"},
+        "/api/chat": {"model": "tiny", "messages": turns},
+        "/api/generate": {"model": "tiny", "prompt": "a"},
+        "/api/embed": {"model": "tiny", "input": "a"},
+    }
+    streamed: list[list[Any]] = []
+    body = {"prompt": "a", "max_tokens": 300, "ignore_eos": True}
+    thread = threading.Thread(target=lambda: streamed.append(own_server.events("/v1/completions", **body)))
+    thread.start()
+    own_server.until(lambda: own_server.metrics()["vllm:num_requests_running"] == 1)
+    pid = engine_pid(own_server)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        own_server.process.terminate()
+        own_server.until(lambda: own_server.client.get("/health").json() == {"status": "draining"})
+        with httpx2.Client(base_url=own_server.url, trust_env=False, timeout=TIMEOUT_S) as other:
+            for path, asked in bodies.items():
+                for client in (own_server.client, other):
+                    for more in ({}, {"stream": True}):
+                        reply = client.post(path, json=asked | more)
+                        assert reply.status_code == (529 if path == "/v1/messages" else 503), (
+                            path,
+                            reply.text,
+                        )
+                        assert int(reply.headers["retry-after"]) > 0
+                        assert "shutting down" in reply.text and "data:" not in reply.text
+        assert own_server.client.get("/health/live").status_code == 200
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    thread.join(TIMEOUT_S)
+    assert own_server.wait() == 0
+    assert streamed[0][-2]["choices"][0]["finish_reason"] == "length"
 
 
 def test_at_the_drain_deadline_what_is_not_finished_ends_with_an_error(tiny_engine: dict[str, Any]) -> None:

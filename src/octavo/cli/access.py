@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 import typer
 from typer.exceptions import TyperException
 
+from octavo.cli.options import flag_of
 from octavo.cli.values import ARGUMENTS
 from octavo.config import ProfileName
 from octavo.errors import SettingsError
@@ -79,7 +80,7 @@ def rereading(context: typer.Context) -> Callable[[], Access]:
             name for name, value in again.params.items() if name not in _OPTIONS and value != before[name]
         ]
         if late:
-            names = ", ".join(name.replace("_", "-") for name in sorted(late))
+            names = ", ".join(flag_of(name).removeprefix("--") for name in sorted(late))
             _logger.warning("changed, but not before the server is started again: %s", names)
         return access
 

@@ -149,8 +149,8 @@ class Admission:
         if not within and limits.max_requests is not None and allowance.open >= limits.max_requests:
             self._refuse(
                 "key_concurrency",
-                f"{allowance.open} requests of this API key run, and it may have {limits.max_requests} at once; "
-                "try again when one has ended.",
+                f"This API key may have {limits.max_requests} requests at once, and as many run; try again when one "
+                "has ended.",
                 1.0,
             )
         requests = allowance.requests

@@ -82,7 +82,7 @@ def _time(at: datetime) -> str:
 def _duration(time: timedelta) -> str:
     """As OpenAI writes it: 12ms, 7.66s, 6m0s."""
     seconds = time.total_seconds()
-    if seconds < 1:
+    if 0 < seconds < 1:
         return f"{math.ceil(seconds * 1e3)}ms"
     if seconds < 60:
         return f"{seconds:.4g}s"
