@@ -9,6 +9,7 @@
     └── ServerError            ours (HTTP 5xx, exit code 1)
         ├── EngineDied         the engine process ended and could not be brought back
         ├── Quarantined        a request that ended the engine, and is not tried again
+        ├── DeadlineExceeded   the time that a request may take was over before its answer was complete
         └── Overloaded         a limit of the server is reached; try again later
 
 Every message is one sentence: the name, the value, the reason, a hint.
@@ -19,6 +20,7 @@ from __future__ import annotations
 __all__ = [
     "CapacityError",
     "ClientError",
+    "DeadlineExceeded",
     "EngineDied",
     "InvalidParameter",
     "ModelError",
@@ -75,6 +77,10 @@ class EngineDied(ServerError):
 
 class Quarantined(ServerError):
     """A request that ended the engine process again and again: it is not tried again."""
+
+
+class DeadlineExceeded(ServerError):
+    """The time that a request may take, by its own word or the server's, was over before its answer was complete."""
 
 
 class Overloaded(ServerError):

@@ -80,8 +80,8 @@ def test_every_answer_has_one(server: Server) -> None:
 
 
 def test_the_openai_client_has_it(server: Server) -> None:
-    client = server.openai(default_headers={"x-request-id": "trace-7"})
-    assert client.completions.create(model="tiny", prompt="a", max_tokens=1)._request_id == "trace-7"
+    with server.openai(default_headers={"x-request-id": "trace-7"}) as client:
+        assert client.completions.create(model="tiny", prompt="a", max_tokens=1)._request_id == "trace-7"
 
 
 def test_a_line_for_each_request(tiny_engine: dict[str, Any]) -> None:

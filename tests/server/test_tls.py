@@ -61,9 +61,10 @@ def _connect(server: Server) -> socket.socket:
 
 def test_the_openai_client_speaks_it(secure: Server) -> None:
     assert secure.url.startswith("https://127.0.0.1:")
-    client = secure.openai()
-    whole = client.completions.create(model="tiny", prompt="Hello", max_tokens=4, seed=1)
-    events = list(client.completions.create(model="tiny", prompt="Hello", max_tokens=4, seed=1, stream=True))
+    with secure.openai() as client:
+        body: dict[str, Any] = {"model": "tiny", "prompt": "Hello", "max_tokens": 4, "seed": 1}
+        whole = client.completions.create(**body)
+        events = list(client.completions.create(**body, stream=True))
     assert whole.choices[0].text == "".join(event.choices[0].text for event in events)
 
 

@@ -92,6 +92,8 @@ def test_vllms_names_and_ours() -> None:
         "octavo_requests_refused_total/key_tokens",
         "octavo_requests_refused_total/connections",
         "octavo_requests_refused_total/bodies",
+        "octavo_deadlines_exceeded_total/request",
+        "octavo_deadlines_exceeded_total/server",
         "octavo_connections",
         "octavo_connections_dropped_total/stalled",
         "octavo_connections_dropped_total/buffer_full",

@@ -172,6 +172,14 @@ def serve(
             help="Where files, batches and stored answers are kept; octavo in $XDG_DATA_HOME, or in ~/.local/share.",
         ),
     ] = None,
+    request_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            help="How long a request may take from its arrival to the end of its answer; its own timeout may be less.",
+        ),
+    ] = None,
     cors_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -237,6 +245,7 @@ def serve(
     edge = Edge(
         origins=check_origins(cors_origin or ()),
         tls=_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
+        request_timeout_s=request_timeout,
         access_log=access_log,
     )
 

@@ -7,12 +7,13 @@ the assistant's, a tool's result is a message of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import Body, renamed
+from octavo.protocol.bounds import within
 from octavo.protocol.conversation import CalledFunction, Message, ToolCall
 from octavo.protocol.tools import Function, ToolDefinition, Tools, tools_of
 from octavo.protocol.tools import ToolChoice as OpenAIChoice
@@ -279,6 +280,8 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     min_p: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
+    timeout: Annotated[float, within("timeout")] | None = None
+    """Seconds from the request's arrival to the end of its answer; then it is given up."""
     cache_salt: str | None = None
     """Requests with different salts share nothing in the prefix cache."""
 

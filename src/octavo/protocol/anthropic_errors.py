@@ -16,6 +16,7 @@ _TYPES = {
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    504: "timeout_error",
     OVERLOADED: "overloaded_error",
 }
 

@@ -21,6 +21,7 @@ BOUNDS: Mapping[str, Range] = {
     "temperature": Range(0.0, 2.0),
     "logit_bias": Range(-100.0, 100.0),
     "max_completion_tokens": RANGES["max_tokens"],
+    "timeout": Range(0.0, 86_400.0, above=True),
     "priority": Range(-1_000_000, 1_000_000, whole=True),
     "top_logprobs": RANGES["logprobs"],
     "truncate_prompt_tokens": Range(1, _MOST_TOKENS, whole=True),

@@ -43,6 +43,8 @@ class EmbeddingRequest(Body, kw_only=True):
     instead: ClassVar[Mapping[str, str]] = {"messages": "input", "prompt": "input"}
 
     input: Annotated[str | list[Any], Meta(extra_json_schema=PROMPT_SCHEMA)]
+    timeout: Annotated[float, within("timeout")] | None = None
+    """Seconds from the request's arrival to the end of its answer; then it is given up."""
     encoding_format: Annotated[str, Meta(extra_json_schema={"enum": ["float", "base64"]})] | None = None
     """How a vector is written: a list of numbers, or base64 of float32 in little-endian order. The default is float."""
     dimensions: Annotated[int, Meta(extra_json_schema={"minimum": 1})] | None = None

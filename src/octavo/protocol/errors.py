@@ -6,7 +6,15 @@ import math
 
 import orjson
 
-from octavo.errors import CapacityError, ClientError, EngineDied, InvalidParameter, Overloaded, Quarantined
+from octavo.errors import (
+    CapacityError,
+    ClientError,
+    DeadlineExceeded,
+    EngineDied,
+    InvalidParameter,
+    Overloaded,
+    Quarantined,
+)
 
 __all__ = ["RequestRefused", "error_body", "error_headers", "error_object", "error_status"]
 
@@ -44,6 +52,8 @@ def error_status(error: Exception) -> int:
             return 400
         case Overloaded() | EngineDied():
             return 503
+        case DeadlineExceeded():
+            return 504
         case _:
             return 500
 
@@ -70,6 +80,8 @@ def error_object(error: Exception) -> dict[str, dict[str, object]]:
             kind, code = "server_error", "quarantined"
         case EngineDied():
             kind, code = "server_error", "engine_died"
+        case DeadlineExceeded():
+            kind, code = "timeout_error", "timeout"
         case _:
             kind, code = "server_error", "internal_error"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
@@ -87,6 +99,6 @@ def error_headers(error: Exception) -> dict[str, str]:
         return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
     if isinstance(error, RequestRefused) and error.status == 401:
         return {"www-authenticate": "Bearer"}
-    if isinstance(error, Quarantined):
+    if isinstance(error, DeadlineExceeded | Quarantined):
         return {"x-should-retry": "false"}
     return {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from octavo.errors import InvalidParameter
 from octavo.protocol.body import Body, renamed
+from octavo.protocol.bounds import within
 from octavo.protocol.conversation import CalledFunction, Message, ToolCall
 from octavo.protocol.tools import ToolDefinition, Tools, tools_of
 from octavo.protocol.unserved import EMPTY, REFUSED
@@ -108,6 +109,8 @@ class _Asked(Body, kw_only=True):
     instead: ClassVar[Mapping[str, str]] = _INSTEAD
 
     model: str
+    timeout: Annotated[float, within("timeout")] | None = None
+    """Seconds from the request's arrival to the end of its answer; then it is given up."""
     keep_alive: str | int | float | None = None
     """How long the model stays loaded: here, always."""
 

@@ -95,6 +95,8 @@ class _Request(Constrained, kw_only=True):
     """Who asks, of those that share an API key: each gets an equal part of the key's share."""
     profile: Annotated[str, one_of(*get_args(ProfileName))] | None = None
     """The kind of use, which says what is to be fast; the server's own, if it is not given."""
+    timeout: Annotated[float, within("timeout")] | None = None
+    """Seconds from the request's arrival to the end of its answer; then it is given up."""
 
     @property
     def include_usage(self) -> bool:

@@ -126,6 +126,8 @@ class ResponsesRequest(Body, kw_only=True):
     instructions: str | None = None
     """A system message in front of all; those of earlier responses are not carried over."""
     previous_response_id: str | None = None
+    timeout: Annotated[float, within("timeout")] | None = None
+    """Seconds from the request's arrival to the end of its answer; then it is given up."""
     store: bool | None = None
     """false: it is not kept, and no later response can go on from it."""
     background: bool | None = None

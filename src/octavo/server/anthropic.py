@@ -15,6 +15,7 @@ from octavo.protocol.anthropic_reply import MessageReply
 from octavo.protocol.anthropic_schema import AnthropicErrorReply, MessageAnswer, MessageEvent, TokenCount
 from octavo.protocol.body import renamed
 from octavo.protocol.conversation import conversation_of
+from octavo.server.deadlines import in_time
 from octavo.server.dialects import request_id_of
 from octavo.server.document import Operation
 from octavo.server.prompting import prompt_chat, reasoning_kwargs
@@ -43,6 +44,7 @@ OPERATIONS = {
 """The rest of what that document says of them."""
 
 
+@in_time
 async def create_message(request: Request) -> Response:
     """Answer a conversation, as Anthropic's API does."""
     serving, body = await read_request(request, MessagesRequest)

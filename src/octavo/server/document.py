@@ -113,6 +113,8 @@ def openapi_document(
             operation = operations.get(key) or operations.get(path) or Operation()
             body = bodies.get(key) or (bodies.get(path) if method != "GET" else None)
             made = _operation(route, method, operation, None if body is None else _schema(body, known), known)
+            if "timeout" in getattr(body, "__struct_fields__", ()):
+                made["responses"]["504"] = _answer(504, operation.error, "application/json", known)
             if keyless is not None:
                 if path in keyless:
                     made["security"] = []

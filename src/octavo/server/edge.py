@@ -62,6 +62,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """From which pages of other hosts a browser may ask: exact origins, or `*` for all. None: from no page."""
     tls: TlsFiles | None = None
     """None: plain HTTP."""
+    request_timeout_s: float | None = None
+    """How long a request may take from its arrival to the end of its answer; None: any time."""
     access_log: bool = False
     """A line in the log for each request."""
 

@@ -20,6 +20,7 @@ from octavo.sampling.vectors import check_dimensions, finished
 from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.server.admission import Cost
 from octavo.server.answer import failure_of
+from octavo.server.deadlines import in_time
 from octavo.server.document import Operation
 from octavo.server.in_process import PROFILE
 from octavo.server.replies import read_request
@@ -48,6 +49,7 @@ class Embedded(NamedTuple):
     prompt_tokens: int
 
 
+@in_time
 async def create_embeddings(request: Request) -> Response:
     """The vectors of one or more texts: the model's final hidden states, of the last token or the mean of all."""
     serving, body = await read_request(request, EmbeddingRequest)

@@ -29,6 +29,7 @@ from octavo.protocol.ollama_schema import (
 )
 from octavo.sampling.vectors import check_dimensions
 from octavo.scheduling.inputs import ORDINARY
+from octavo.server.deadlines import in_time
 from octavo.server.document import Operation
 from octavo.server.embeddings import embed as embed_texts
 from octavo.server.ollama_models import listed, running, shown
@@ -84,6 +85,7 @@ async def hello(request: Request) -> Response:
     return PlainTextResponse("Octavo is running")
 
 
+@in_time
 async def chat(request: Request) -> Response:
     """Answer a conversation, as Ollama does: lines of JSON, unless stream is false."""
     begun_s = time.monotonic()
@@ -113,6 +115,7 @@ async def chat(request: Request) -> Response:
     )
 
 
+@in_time
 async def generate(request: Request) -> Response:
     """Answer a prompt, as Ollama does: lines of JSON, unless stream is false."""
     begun_s = time.monotonic()
@@ -135,6 +138,7 @@ async def generate(request: Request) -> Response:
     )
 
 
+@in_time
 async def embed(request: Request) -> Response:
     """The vectors of one or more texts, of length 1."""
     begun_s = time.monotonic()
@@ -159,6 +163,7 @@ async def embed(request: Request) -> Response:
     )
 
 
+@in_time
 async def embeddings(request: Request) -> Response:
     """The vector of one text as it is, in the older form."""
     serving, body = await read_request(request, EmbeddingsBody)

@@ -22,6 +22,7 @@ from octavo.protocol.openai_schema import (
     ModelList,
 )
 from octavo.sampling.params import SamplingParams
+from octavo.server.deadlines import in_time
 from octavo.server.dialects import is_anthropic
 from octavo.server.document import Operation
 from octavo.server.prompting import prompt_chat, reasoning_kwargs
@@ -75,6 +76,7 @@ async def get_model(request: Request) -> Response:
     return json_response(_model(serving, model))
 
 
+@in_time
 async def create_completion(request: Request) -> Response:
     """Continue one or more prompts."""
     serving, body = await read_request(request, CompletionRequest)
@@ -116,6 +118,7 @@ async def create_completion(request: Request) -> Response:
     )
 
 
+@in_time
 async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation."""
     serving, body = await read_request(request, ChatRequest)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from octavo.protocol.body import Body, decode_body
 from octavo.protocol.unknown import unknown_inside
+from octavo.server.deadlines import set_deadline
 from octavo.server.limits import read_body
 from octavo.server.serving import Serving
 
@@ -26,6 +27,7 @@ async def read_request(request: Request, kind: type[B]) -> tuple[Serving, B]:
     body, raw = decode_body(await read_body(request), kind)
     serving.check_unknown([*body.check_fields(raw), *unknown_inside(raw, kind)], request.url.path)
     serving.accept(body.model)
+    set_deadline(request, serving, getattr(body, "timeout", None))
     return serving, body
 
 

@@ -12,6 +12,7 @@ from octavo.engine.stream import Stream
 from octavo.errors import ServerError
 from octavo.protocol.responses_reply import ResponsesReply
 from octavo.server.answer import Answer
+from octavo.server.deadlines import Deadline, closing_in_time
 
 __all__ = ["ResponseRun", "ResponseRuns"]
 
@@ -36,6 +37,7 @@ class ResponseRun:
         *,
         followed: bool,
         ended: Callable[[], None] = lambda: None,
+        deadline: Deadline | None = None,
     ) -> None:
         self.reply = reply
         self.followed = followed
@@ -43,6 +45,7 @@ class ResponseRun:
         self._outputs = outputs
         self._answer = answer
         self._ended = ended
+        self._deadline = deadline
         self._events: list[bytes] = []
         self._first = 0
         """The number of the first event that is kept."""
@@ -54,13 +57,19 @@ class ResponseRun:
         reply = self.reply
         self._tell(reply.queued())
         try:
-            async with aclosing(self._outputs) as outputs:
+            async with (
+                aclosing(self._outputs) as outputs,
+                closing_in_time(outputs, self._deadline) as late,
+            ):
                 async for output in outputs:
                     self._answer.note_arrival(output)
                     if error := self._answer.failure(output):
                         self._tell(reply.failure(error))
                         return
                     self._tell(self._answer.chunks(output))
+                if self._deadline is not None and late():
+                    self._tell(reply.failure(self._deadline.exceeded()))
+                    return
             self._tell(reply.cancelled() if self._outputs.abandoned else self._answer.closing())
         except Exception as error:
             _logger.exception("response %s failed", reply.reply_id)

@@ -25,6 +25,7 @@ from octavo.protocol.responses_reply import FINAL, ResponsesReply
 from octavo.protocol.sse import MEDIA_TYPE
 from octavo.server.admission import keep_ticket
 from octavo.server.auth import owner_of, reads_of
+from octavo.server.deadlines import in_time, take_deadline
 from octavo.server.document import Operation
 from octavo.server.prompting import ChatPrompt, read_answer, reasoning_kwargs
 from octavo.server.replies import json_response, read_request
@@ -52,6 +53,7 @@ class _Asked(NamedTuple):
     """How it is asked, and its answer read."""
 
 
+@in_time
 async def create_response(request: Request) -> Response:
     """Answer an input: whole, streamed, or in the background."""
     serving, body = await read_request(request, ResponsesRequest)
@@ -103,6 +105,7 @@ async def create_response(request: Request) -> Response:
             cache_salt=body.cache_salt,
             split=asked.answer.split,
         )
+    deadline = take_deadline(request)  # the run's from here: given up in between, it would be nobody's
     await store.add_unfinished(record(reply))
     try:
         outputs, answer = start_answer(
@@ -121,7 +124,7 @@ async def create_response(request: Request) -> Response:
     runs: ResponseRuns = request.app.state.response_runs
     # It counts until its own end, not this answer's.
     ended_run = keep_ticket(request.scope)
-    run = ResponseRun(outputs, answer, reply, followed=bool(body.stream), ended=ended_run)
+    run = ResponseRun(outputs, answer, reply, followed=bool(body.stream), ended=ended_run, deadline=deadline)
     told = orjson.dumps(reply.response)
     runs.start(run)
     return _followed(run, 0) if body.stream else Response(told, media_type="application/json")

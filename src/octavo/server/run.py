@@ -103,6 +103,7 @@ def run(
                 serving = _serving(config, client, model_name)
                 serving.stream_buffer_bytes = stream_buffer_bytes
                 serving.strict = strict
+                serving.request_timeout_s = None if edge is None else edge.request_timeout_s
                 serving.pooling = pooling
                 serving.aliases = tuple(aliases)
             except BaseException:

@@ -81,6 +81,8 @@ class Serving:
         self.admission = Admission(client, metrics)
         self.stream_buffer_bytes = STREAM_BUFFER_BYTES
         """What may wait for the reader of a stream (see Stream.bound)."""
+        self.request_timeout_s: float | None = None
+        """How long a request may take from its arrival to the end of its answer; None: any time."""
         self.embedding_width = spec.hidden
         """Numbers in a text's vector."""
         self.pooling: Pooling = DEFAULT_POOLING

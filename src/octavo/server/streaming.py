@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
@@ -11,9 +11,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from octavo.engine.stream import Stream
+from octavo.errors import OctavoError
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.answer import Answer
 from octavo.server.connections import CONNECTION, Connection
+from octavo.server.deadlines import closing_in_time, deadline_of
 from octavo.server.request_note import note_error
 
 __all__ = ["STREAM_HEADERS", "AnswerStream", "while_connected", "whole_response"]
@@ -70,10 +72,19 @@ class AnswerStream(Response):
             self._outputs.bound(
                 self._answer.serving.stream_buffer_bytes, partial(connection.drop, "buffer_full")
             )
-        async with while_connected(self._outputs, receive) as outputs:
-            await self._send(outputs, scope, send)
+        deadline = deadline_of(scope)
+        async with (
+            while_connected(self._outputs, receive) as outputs,
+            closing_in_time(outputs, deadline) as late,
+        ):
+            await self._send(
+                outputs, scope, send, lambda: deadline.exceeded() if deadline and late() else None
+            )
 
-    async def _send(self, outputs: Stream, scope: Scope, send: Send) -> None:
+    async def _send(
+        self, outputs: Stream, scope: Scope, send: Send, ended: Callable[[], OctavoError | None]
+    ) -> None:
+        """`ended`: what has ended the outputs from here, if not their reader."""
         started, chunks, last = False, list[bytes](), b""
         async for output in outputs:
             self._answer.note_arrival(output)
@@ -93,8 +104,14 @@ class AnswerStream(Response):
                     await self._start(send)
                     started = True
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-        if outputs.abandoned:  # nobody is there to read an end
-            return
+        if outputs.abandoned:
+            error = ended()
+            if error is None:  # nobody is there to read an end
+                return
+            if not started:
+                raise error
+            note_error(scope, error)
+            last = self._answer.reply.failure(error)
         if not started:  # an API that has nothing to say of an empty answer but its end
             await self._start(send)
         if not last:

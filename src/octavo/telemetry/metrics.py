@@ -36,6 +36,7 @@ _REFUSALS = (
     "bodies",
 )
 _DROPS = ("stalled", "buffer_full", "idle", "connections", "pipelined")
+_LIMITS, _STAGES = ("request", "server"), ("preparing", "waiting", "answering")
 _RESULTS = {False: "completed", True: "failed"}
 _REASONS = ("stop", "length", "abort", "error")
 
@@ -168,6 +169,17 @@ class Metrics:
             registry=registry,
         )
         self._refused = {reason: refused.labels(model_name, reason) for reason in _REFUSALS}
+        deadlines = Counter(
+            "octavo_deadlines_exceeded",
+            "Requests given up for their time was over: who had set it, and how far they were.",
+            ("model_name", "limit", "stage"),
+            registry=registry,
+        )
+        self._deadlines = {
+            (limit, stage): deadlines.labels(model_name, limit, stage)
+            for limit in _LIMITS
+            for stage in _STAGES
+        }
         self._connections = gauge("octavo_connections", "Open connections.")
         dropped = Counter(
             "octavo_connections_dropped",
@@ -268,6 +280,10 @@ class Metrics:
     def on_refused(self, reason: str) -> None:
         """A request was turned away; the reasons are in docs/security.md, and in server/connections."""
         self._refused[reason].inc()
+
+    def on_deadline(self, limit: str, stage: str) -> None:
+        """A request's time was over; `limit` and `stage`: see server/deadlines."""
+        self._deadlines[limit, stage].inc()
 
     def on_connections(self, count: int) -> None:
         """So many are open."""
