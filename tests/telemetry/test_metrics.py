@@ -94,6 +94,7 @@ def test_vllms_names_and_ours() -> None:
         "octavo_requests_refused_total/bodies",
         "octavo_deadlines_exceeded_total/request",
         "octavo_deadlines_exceeded_total/server",
+        "octavo_requests_refused_total/page",
         "octavo_connections",
         "octavo_connections_dropped_total/stalled",
         "octavo_connections_dropped_total/buffer_full",

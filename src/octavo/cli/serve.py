@@ -190,6 +190,14 @@ def serve(
             "* for all.",
         ),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Without keys: a further name that requests may be addressed to, such as that of a proxy; several "
+            "times for several, * for any.",
+        ),
+    ] = None,
     ssl_certfile: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Speak https, with this certificate (PEM, the chain behind it)."),
@@ -234,7 +242,7 @@ def serve(
     """Serve MODEL: an OpenAI-compatible API, downloaded and converted first if need be."""
     from octavo.config import EngineConfig
     from octavo.server.access import keys_of
-    from octavo.server.edge import Edge, check_origins
+    from octavo.server.edge import Edge, check_hosts, check_origins
     from octavo.server.run import run
     from octavo.telemetry.stderr import unblock_stderr
 
@@ -247,6 +255,7 @@ def serve(
         tls=_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
         request_timeout_s=request_timeout,
         access_log=access_log,
+        hosts=check_hosts(allowed_host or ()),
     )
 
     unblock_stderr()

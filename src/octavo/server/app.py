@@ -26,6 +26,7 @@ from octavo.server.batch_runner import BatchRunner
 from octavo.server.document import ErrorReply, Operation, openapi_document, openapi_page, page_part
 from octavo.server.edge import Edge, with_origins
 from octavo.server.keys import Keys
+from octavo.server.pages import PageCheck
 from octavo.server.replies import json_response
 from octavo.server.request_log import RequestLog
 from octavo.server.response_runs import ResponseRuns
@@ -48,9 +49,18 @@ class _App(Starlette):
     """Starlette answers an error that nobody expected outside of all middleware; `edge` is around that too."""
 
     edge = Edge()
+    local = False
 
     def build_middleware_stack(self) -> ASGIApp:
-        app = with_origins(super().build_middleware_stack(), self.edge.origins)
+        told = self.state.serving.metrics.on_refused
+        checked = PageCheck(
+            super().build_middleware_stack(),
+            keys=self.state.keys,
+            edge=self.edge,
+            local=self.local,
+            told=told,
+        )
+        app = with_origins(checked, self.edge.origins)
         return RequestLog(app, lines=self.edge.access_log)
 
 
@@ -60,11 +70,12 @@ def create_app(
     keys: Keys | None = None,
     data_dir: Path | None = None,
     edge: Edge | None = None,
+    local: bool = False,
 ) -> Starlette:
     """The application around `serving`. Every route but health wants one of `keys`, where there are any. `data_dir`:
-    where stored things are; None is the user's data folder. Who serves the application starts and stops
-    `app.state.batches`, settles `app.state.response_runs` and `app.state.responses`, and closes
-    `app.state.database`."""
+    where stored things are; None is the user's data folder. `local`: only this machine can reach it. Who serves the
+    application starts and stops `app.state.batches`, settles `app.state.response_runs` and `app.state.responses`, and
+    closes `app.state.database`."""
     keys = keys or Keys()
     app = _App(
         routes=list(ROUTES),
@@ -73,7 +84,7 @@ def create_app(
             Middleware(Settlement),
         ],
     )
-    app.edge = edge or Edge()
+    app.edge, app.local = edge or Edge(), local
     app.router.redirect_slashes = (
         False  # a client that follows no 307 would take its empty body for the answer
     )

@@ -17,7 +17,7 @@ from octavo.errors import SettingsError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["EXPOSED_HEADERS", "Edge", "TlsFiles", "check_origins", "with_origins"]
+__all__ = ["EXPOSED_HEADERS", "Edge", "TlsFiles", "check_hosts", "check_origins", "with_origins"]
 
 EXPOSED_HEADERS = (
     "request-id",
@@ -36,6 +36,7 @@ _METHODS = ("DELETE", "GET", "HEAD", "POST")
 _MAX_AGE_S = 600
 """How long a browser may remember what it was allowed."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _USUAL_PORTS = {"http": "80", "https": "443"}
 
 
@@ -66,6 +67,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """How long a request may take from its arrival to the end of its answer; None: any time."""
     access_log: bool = False
     """A line in the log for each request."""
+    hosts: tuple[str, ...] = ()
+    """Further names that requests may be addressed to while there are no keys (see pages); `*` for any."""
 
 
 def check_origins(given: Iterable[str]) -> tuple[str, ...]:
@@ -84,6 +87,17 @@ def check_origins(given: Iterable[str]) -> tuple[str, ...]:
             _check_origin(origin)
             origins.append(origin)
     return tuple(dict.fromkeys(origins))
+
+
+def check_hosts(given: Iterable[str]) -> tuple[str, ...]:
+    """The names, each once. Raises SettingsError for what is no name alone."""
+    for name in given:
+        if name != "*" and not _HOST.fullmatch(name):
+            raise SettingsError(
+                f"--allowed-host {json.dumps(name[:80])} is no name of a host: give it without scheme, port and path, "
+                "such as llm.example.org."
+            )
+    return tuple(dict.fromkeys(given))
 
 
 def with_origins(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import ipaddress
 import logging
 import os
 import signal
@@ -118,7 +119,11 @@ def run(
 
             known = Keys()
             app = create_app(
-                serving, keys=known, data_dir=None if data_dir is None else Path(data_dir), edge=edge
+                serving,
+                keys=known,
+                data_dir=None if data_dir is None else Path(data_dir),
+                edge=edge,
+                local=ipaddress.ip_address(listener.getsockname()[0]).is_loopback,
             )
             connections = Connections(serving.metrics, most=most, send_timeout_s=send_timeout_s)
             connections.prepare(listener)

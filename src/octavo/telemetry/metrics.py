@@ -29,6 +29,7 @@ _REFUSALS = (
     "queue_full",
     "queue_tokens",
     "key",
+    "page",
     "key_concurrency",
     "key_requests",
     "key_tokens",
