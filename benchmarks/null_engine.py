@@ -75,6 +75,9 @@ class NullEngine:
             place = len(self._open) + self._steps
             self._open[request.request_id, child] = _Sequence(place, params.max_tokens or 16, params.logprobs)
 
+    def refuse(self, request_id: str, error: str) -> None:
+        raise ValueError(error)
+
     def abort(self, request_id: str) -> None:
         for key in [key for key in self._open if key[0] == request_id]:
             del self._open[key]

@@ -100,6 +100,9 @@ class FakeEngine:
     def add(self, request: Add) -> None:
         self.running[request.request_id] = _Running(request)
 
+    def refuse(self, request_id: str, error: str) -> None:
+        raise AssertionError(error)
+
     def abort(self, request_id: str) -> None:
         self.running.pop(request_id, None)
         self.changed = True

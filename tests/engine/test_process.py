@@ -18,7 +18,7 @@ from octavo.config import EngineConfig
 from octavo.engine import process
 from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.messages import Abort, Add, FromEngine, Init, Outputs, Ready, Shutdown, ToEngine
-from octavo.engine.process import Link, run
+from octavo.engine.process import Link, Refused, run
 from octavo.engine.wire import MAX_FRAME_BYTES, FrameReader, WireError, frame
 from octavo.sampling.params import SamplingParams
 from tests.engine.fake_engine import CRASH, FakeEngine
@@ -128,7 +128,7 @@ def test_an_idle_process_sleeps(running: Running, monkeypatch: pytest.MonkeyPatc
     calls: list[bool] = []
     receive = Link.receive
 
-    def counted(link: Link, *, wait: bool) -> list[ToEngine]:
+    def counted(link: Link, *, wait: bool) -> list[ToEngine | Refused]:
         calls.append(wait)
         return receive(link, wait=wait)
 
@@ -174,7 +174,7 @@ def test_a_large_message_is_cut_and_joined() -> None:
         big = add("a", 1, prompt=tuple(range(300_000)))
         sender = threading.Thread(target=lambda: ours.sendall(frame(big) + frame(Abort("b"))))
         sender.start()
-        link, messages = Link(theirs), list[ToEngine]()
+        link, messages = Link(theirs), list[object]()
         while len(messages) < 2:
             messages += link.receive(wait=True)
         sender.join()

@@ -158,6 +158,9 @@ class ScriptedEngine:
             self._groups[request.request_id, child] = cycle(groups)
         self._engine.add(request)
 
+    def refuse(self, request_id: str, error: str) -> None:
+        self._engine.refuse(request_id, error)
+
     def abort(self, request_id: str) -> None:
         for key in [key for key in self._held if key[0] == request_id]:
             del self._held[key]

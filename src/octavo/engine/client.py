@@ -32,6 +32,7 @@ from octavo.engine.messages import (
 from octavo.engine.observer import Observer
 from octavo.engine.stream import Stream
 from octavo.engine.suspicion import Quarantine, Suspicion
+from octavo.engine.wire import WireError
 from octavo.errors import EngineDied, InvalidParameter
 from octavo.memory.accounting import Report
 from octavo.sampling.params import SamplingParams
@@ -334,6 +335,7 @@ class EngineClient:
         opened = self._open.get(output.request_id)
         if opened is None:  # aborted meanwhile
             return
+        opened.record.check(output, self.info.capacity)
         self._deaths = self._faults = self._culprits = 0
         if (output.samples or output.vector) and self._suspicion.passed(output.request_id):
             self._admit_all()
@@ -361,6 +363,8 @@ class EngineClient:
             self.observer.on_finish(reason, time.monotonic() - opened.arrival)
 
     def _connected(self, info: EngineInfo) -> None:
+        if self._serving:
+            raise WireError("Ready came twice.")
         if self._info is not None and self._info.arithmetic_id != info.arithmetic_id:
             _logger.warning("the new engine computes differently: %s, before %s", info, self._info)
         self._info = info

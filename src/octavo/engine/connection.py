@@ -18,7 +18,8 @@ _logger = logging.getLogger(__name__)
 
 
 class Connection(asyncio.Protocol):
-    """The parent's end. `lost` is done when no more will come; `damaged` says that it is so because of what came."""
+    """The parent's end. `receive` raises WireError for what cannot be. `lost` is done when no more will come; `damaged`
+    says that it is so because of what came."""
 
     def __init__(self, receive: Callable[[FromEngine], None]) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -44,10 +45,14 @@ class Connection(asyncio.Protocol):
         try:
             for message in self._reader.feed(data):
                 self._receive(message)
-        except WireError:
-            _logger.exception("the engine sent damaged data and is replaced")
-            self.damaged = True
-            self.abort()
+        except WireError as error:
+            _logger.error("the engine sent damaged data and is replaced: %s", error)
+        except Exception:
+            _logger.exception("what the engine sent cannot be used, and it is replaced")
+        else:
+            return
+        self.damaged = True
+        self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.lost.done():

@@ -76,8 +76,14 @@ class Engine:
         comes back as an "error" output."""
         if add.params.grammar is None:
             self._inbox.append(add)
+        elif add.request_id in self.guides.compiling:
+            self.refuse(add.request_id, f"request id {add.request_id!r} is in use; choose another.")
         else:
             self.guides.enter(add)
+
+    def refuse(self, request_id: str, error: str) -> None:
+        """Tell the next step's readers that this request cannot be."""
+        self._told.append(SequenceOutput(request_id, 0, finish_reason="error", error=error, refused=True))
 
     def abort(self, request_id: str) -> None:
         """A request leaves at the next step, and its blocks with it."""

@@ -12,7 +12,9 @@ import msgspec
 
 from octavo.config import Pooling
 from octavo.engine.messages import Add
+from octavo.engine.wire import WireError
 from octavo.sampling.params import SamplingParams
+from octavo.scheduling.admission import Capacity
 from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.scheduling.outputs import SequenceOutput
 
@@ -64,6 +66,27 @@ class Record:
     def unfinished(self) -> tuple[int, ...]:
         """The children that still run, ascending."""
         return tuple(child for child in range(self.params.n) if child not in self._finished)
+
+    def check(self, output: SequenceOutput, capacity: Capacity) -> None:
+        """Raise WireError for an output that no engine of ours sends: it would come to a reader as an answer."""
+        if output.finish_reason == "error":
+            return
+        child, samples, scored = output.child, output.samples, output.prompt_samples
+        if not 0 <= child < self.params.n or child in self._finished:
+            raise WireError(f"{self.request_id!r} has no answer {child} that goes on.")
+        if len(self.prompt) + len(self._outputs[child]) + len(samples) > capacity.max_model_len:
+            raise WireError(f"Answer {child} of {self.request_id!r} is longer than a sequence can be.")
+        if min(output.held_bytes, output.cut_bytes, output.cached_tokens) < 0:
+            raise WireError(f"An output for {self.request_id!r} has negative counts.")
+        if len(scored) not in (0, len(self.prompt)) or None in scored[1:]:
+            raise WireError(
+                f"{len(scored)} scores came for the {len(self.prompt)} tokens of {self.request_id!r}."
+            )
+        for sample in (*samples, *scored[1:]):
+            assert sample is not None
+            named = (sample.token, *(token for token, _ in sample.top)) if sample.top else (sample.token,)
+            if min(named) < 0 or max(named) >= capacity.vocab_size:
+                raise WireError(f"A token of {self.request_id!r} is outside the vocabulary.")
 
     def note(self, output: SequenceOutput) -> SequenceOutput:
         """Record `output` and give back what of it is new to the reader."""

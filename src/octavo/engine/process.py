@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -31,12 +31,22 @@ from octavo.engine.messages import (
     Shutdown,
     ToEngine,
 )
-from octavo.engine.wire import FrameReader, frame
-from octavo.errors import OctavoError
+from octavo.engine.wire import FrameReader, WireError, frame
+from octavo.errors import ClientError, OctavoError
 
 _logger = logging.getLogger(__name__)
 
-__all__ = ["MAX_UNSENT_BYTES", "Link", "Steppable", "bind_to_parent", "name_process", "run", "serve"]
+__all__ = [
+    "MAX_UNSENT_BYTES",
+    "Decoder",
+    "Link",
+    "Refused",
+    "Steppable",
+    "bind_to_parent",
+    "name_process",
+    "run",
+    "serve",
+]
 
 MAX_UNSENT_BYTES = 64 << 20
 """Outputs that may wait for the parent before the engine pauses."""
@@ -57,11 +67,42 @@ class Steppable(Protocol):
 
     def add(self, request: Add) -> None: ...
 
+    def refuse(self, request_id: str, error: str) -> None:
+        """A request came that cannot be; its client is told with the next outputs."""
+
     def abort(self, request_id: str) -> None: ...
 
     def step(self) -> Outputs: ...
 
     def close(self) -> None: ...
+
+
+class _Named(msgspec.Struct, tag="add", array_like=True):
+    """Of an `Add`, what can be read whatever else is in it."""
+
+    request_id: str
+
+
+class Refused(NamedTuple):
+    """An `Add` whose parameters are out of range."""
+
+    request_id: str
+    error: str
+
+
+class Decoder:
+    """Reads messages. Raises msgspec.DecodeError for bytes that are none."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.msgpack.Decoder(ToEngine)
+
+    def decode(self, data: memoryview) -> ToEngine | Refused:
+        try:
+            return self._decoder.decode(data)
+        except (
+            ClientError
+        ) as error:  # of parameters, which check themselves: no damage, but one request's mistake
+            return Refused(msgspec.msgpack.decode(data, type=_Named).request_id, str(error))
 
 
 class Link:
@@ -73,7 +114,7 @@ class Link:
     def __init__(self, parent: socket.socket) -> None:
         parent.setblocking(False)
         self._socket = parent
-        self._reader = FrameReader(msgspec.msgpack.Decoder(ToEngine))
+        self._reader = FrameReader(Decoder())
         self._unsent = bytearray()
         self._poll = select.poll()
 
@@ -82,13 +123,13 @@ class Link:
         """How much the parent has not taken yet."""
         return len(self._unsent)
 
-    def receive(self, *, wait: bool) -> list[ToEngine]:
+    def receive(self, *, wait: bool) -> list[ToEngine | Refused]:
         """Every message that is here. `wait`: sleep first until one comes or unsent bytes can go."""
         if wait:
             self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
             self._poll.poll()
         self._flush()
-        messages: list[ToEngine] = []
+        messages: list[ToEngine | Refused] = []
         while True:
             try:
                 data = self._socket.recv(_READ_BYTES)
@@ -134,18 +175,21 @@ def serve(link: Link, engine: Steppable) -> None:
             match message:
                 case Add():
                     engine.add(message)
+                case Refused(request_id, error):
+                    engine.refuse(request_id, error)
                 case Abort(request_id):
                     engine.abort(request_id)
                 case Shutdown():
                     return
                 case Init():
-                    raise RuntimeError("Init came twice; an engine process loads one configuration.")
+                    raise WireError("Init came twice; an engine process loads one configuration.")
         if not engine.idle and link.unsent_bytes <= MAX_UNSENT_BYTES:
             link.send(engine.step())
 
 
 def run(parent: socket.socket, build: Callable[[EngineConfig], Steppable]) -> int:
-    """`build` what the first message says, then serve; the exit code. A crash in a step raises."""
+    """`build` what the first message says, then serve; the exit code: 1 where there is no engine, 2 where the parent
+    sent no message. A crash in a step raises."""
     link = Link(parent)
     try:
         engine = _start(link, build)
@@ -157,6 +201,9 @@ def run(parent: socket.socket, build: Callable[[EngineConfig], Steppable]) -> in
             engine.close()
     except EOFError:
         pass
+    except WireError as error:
+        _logger.error("the parent sent damaged data, the engine ends: %s", error)
+        return 2
     return 0
 
 
@@ -166,7 +213,7 @@ def _start(link: Link, build: Callable[[EngineConfig], Steppable]) -> Steppable 
     while not messages:
         messages = link.receive(wait=True)
     if len(messages) != 1 or not isinstance(messages[0], Init):
-        raise RuntimeError(f"The first message must be one Init, not {[type(m).__name__ for m in messages]}.")
+        raise WireError(f"The first message must be one Init, not {[type(m).__name__ for m in messages]}.")
     name_process("octavo-engine")
     try:
         engine = build(messages[0].config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ _LENGTH = Struct("<I")
 _encoder = msgspec.msgpack.Encoder()
 
 T = TypeVar("T")
+Read_co = TypeVar("Read_co", covariant=True)
 
 
 class WireError(Exception):
@@ -30,10 +31,16 @@ def frame(message: msgspec.Struct) -> bytearray:
     return buffer
 
 
+class Decoder(Protocol[Read_co]):
+    """Bytes to a message. Raises msgspec.DecodeError."""
+
+    def decode(self, data: memoryview, /) -> Read_co: ...
+
+
 class FrameReader(Generic[T]):
     """Cuts a byte stream into messages of the decoder's type; an unfinished frame waits for its rest."""
 
-    def __init__(self, decoder: msgspec.msgpack.Decoder[T]) -> None:
+    def __init__(self, decoder: Decoder[T]) -> None:
         self._decoder = decoder
         self._buffer = bytearray()
 

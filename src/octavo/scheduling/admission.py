@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
 
 from octavo.errors import CapacityError, InvalidParameter
 from octavo.sampling.params import SamplingParams
+from octavo.scheduling.inputs import Add
 
 __all__ = ["Capacity"]
 
@@ -78,3 +80,40 @@ class Capacity(msgspec.Struct, frozen=True):
                         f"{name} names token {token}, which is outside the vocabulary of {self.vocab_size} tokens.",
                         name,
                     )
+
+    def check_message(self, add: Add) -> None:
+        """The same for a message as it came over the wire, which may say what no client of ours says: what is not
+        refused here can be computed. Raises InvalidParameter or CapacityError."""
+        params, service = add.params, add.service
+        self.check(add.prompt, params)
+        times = (add.arrival_s, service.ttft_s or 0.0, service.tbt_s or 0.0)
+        if not all(map(math.isfinite, times)):
+            raise InvalidParameter(f"The times of request {add.request_id[:60]!r} are no finite numbers.")
+        if service.prediction:
+            self._check_tokens(service.prediction, "prediction")
+        if add.pooling is not None and (
+            params.max_tokens != 0 or params.attempts != 1 or params.grammar is not None
+        ):
+            raise InvalidParameter(
+                "A request with a pooling chooses no token: max_tokens is 0, n is 1.", "pooling"
+            )
+        if add.outputs and len(add.outputs) != params.n:
+            raise InvalidParameter(
+                f"There are {len(add.outputs)} beginnings of {params.n} answers.", "outputs"
+            )
+        finished = set(add.finished)
+        if not finished < set(range(params.n)):
+            raise InvalidParameter("The finished answers are not some of those asked for.", "finished")
+        room = self.max_model_len - len(add.prompt)
+        most = room if params.max_tokens is None else min(room, params.max_tokens)
+        for child, tokens in enumerate(add.outputs):
+            if tokens and child not in finished:
+                self._check_tokens(tokens, "outputs")
+                if len(tokens) >= most:
+                    raise CapacityError(
+                        f"An answer of {len(tokens)} tokens, of {most} at most, is to go on.", "outputs"
+                    )
+
+    def _check_tokens(self, tokens: Sequence[int], name: str) -> None:
+        if min(tokens) < 0 or max(tokens) >= self.vocab_size:
+            raise InvalidParameter(f"{name} holds a token outside the vocabulary of {self.vocab_size}.", name)

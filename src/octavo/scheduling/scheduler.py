@@ -211,7 +211,7 @@ class Scheduler:
 
     def _add(self, add: Add) -> None:
         try:
-            self.capacity.check(add.prompt, add.params)
+            self.capacity.check_message(add)
             if add.request_id in self._requests:
                 raise ClientError(f"request id {add.request_id!r} is in use; choose another.")
         except ClientError as error:
@@ -236,8 +236,6 @@ class Scheduler:
         if self.places.allocation.paged:
             request.unforked = fresh[1:]
         request.scores_prompt = request.scores_prompt and not any(delivered)
-        if not request.sequences:
-            return
         if isinstance(request.contest, Beams):
             request.contest.live(fresh[:1])
         self._requests[request.id] = request
