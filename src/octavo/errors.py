@@ -10,7 +10,8 @@
         ├── EngineDied         the engine process ended and could not be brought back
         ├── Quarantined        a request that ended the engine, and is not tried again
         ├── DeadlineExceeded   the time that a request may take was over before its answer was complete
-        └── Overloaded         a limit of the server is reached; try again later
+        ├── Overloaded         a limit of the server is reached; try again later
+        └── StorageError       a disk that is full, or a folder that cannot be used; what needs neither goes on
 
 Every message is one sentence: the name, the value, the reason, a hint.
 """
@@ -29,6 +30,7 @@ __all__ = [
     "Quarantined",
     "ServerError",
     "SettingsError",
+    "StorageError",
 ]
 
 
@@ -89,3 +91,11 @@ class Overloaded(ServerError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class StorageError(ServerError):
+    """The disk does not let something be stored or read. ``full``: there is no room left on it."""
+
+    def __init__(self, message: str, *, full: bool = False) -> None:
+        super().__init__(message)
+        self.full = full

@@ -37,6 +37,7 @@ def test_a_reader_that_stopped_reading_stops_nobody(server: Server) -> None:
     assert "nobody_knows_099" in log  # nothing was lost
 
 
+@pytest.mark.slow
 def test_a_reader_that_left_stops_nobody(server: Server) -> None:
     assert server.process.stderr is not None
     server.process.stderr.close()

@@ -111,7 +111,7 @@ class NativeBackend:
         self._flight.check_launch(plan)
         try:
             self._runtime.launch(plan)
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError, OverflowError, AttributeError) as error:
             raise PlanError(f"launch of step {plan.step}: {error}") from error
         return self._flight.launched(Step(plan))
 

@@ -14,6 +14,7 @@ from octavo.errors import (
     InvalidParameter,
     Overloaded,
     Quarantined,
+    StorageError,
 )
 
 __all__ = ["RequestRefused", "error_body", "error_headers", "error_object", "error_status"]
@@ -54,6 +55,8 @@ def error_status(error: Exception) -> int:
             return 503
         case DeadlineExceeded():
             return 504
+        case StorageError():
+            return 507 if error.full else 503
         case _:
             return 500
 
@@ -82,6 +85,8 @@ def error_object(error: Exception) -> dict[str, dict[str, object]]:
             kind, code = "server_error", "engine_died"
         case DeadlineExceeded():
             kind, code = "timeout_error", "timeout"
+        case StorageError():
+            kind, code = "server_error", "storage_full" if error.full else "storage_unavailable"
         case _:
             kind, code = "server_error", "internal_error"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -104,6 +104,10 @@ class Capacity(msgspec.Struct, frozen=True):
         finished = set(add.finished)
         if not finished < set(range(params.n)):
             raise InvalidParameter("The finished answers are not some of those asked for.", "finished")
+        if (add.outputs or finished) and (params.attempts > params.n or params.beam_width):
+            raise InvalidParameter(
+                "Answers that are chosen at the end have no beginnings before it.", "outputs"
+            )
         room = self.max_model_len - len(add.prompt)
         most = room if params.max_tokens is None else min(room, params.max_tokens)
         for child, tokens in enumerate(add.outputs):

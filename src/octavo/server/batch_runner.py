@@ -97,15 +97,18 @@ class BatchRunner:
     async def _resume(self) -> None:
         """Run every open batch that does not run yet, if this server is the one to do it."""
         folder = self._database.folder
-        try:
-            noted = folder.open_batches()
-            if not await asyncio.to_thread(folder.take_batches):
-                _logger.warning("another server runs the batches in %s", folder.root)
-                return
-            batches = await self._database.run(lambda stored: stored.batches.open())
-        except ServerError as error:
-            _logger.error("open batches cannot be resumed: %s", error)
-            return
+        batches: list[BatchRecord] | None = None
+        noted: list[str] = []
+        while batches is None:
+            try:
+                noted = folder.open_batches()
+                if not await asyncio.to_thread(folder.take_batches):
+                    _logger.warning("another server runs the batches in %s", folder.root)
+                    return
+                batches = await self._database.run(lambda stored: stored.batches.open())
+            except ServerError as error:
+                _logger.error("open batches cannot be resumed for %g s: %s", RETRY_S, error)
+                await asyncio.sleep(RETRY_S)
         for batch in batches:
             if batch.id not in self._runs:
                 self._run(batch)

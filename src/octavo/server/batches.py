@@ -20,7 +20,7 @@ from octavo.protocol.listing import list_query, listed, page_asked, unknown_afte
 from octavo.protocol.unknown import unknown_inside
 from octavo.server.auth import owner_of, reads_of
 from octavo.server.batch_runner import BatchRunner
-from octavo.server.document import Operation
+from octavo.server.document import STORAGE, Operation
 from octavo.server.files import no_such_file
 from octavo.server.limits import read_body
 from octavo.server.replies import json_response
@@ -144,13 +144,13 @@ def _no_such_batch(batch_id: str) -> RequestRefused:
 OPERATIONS = {
     "POST /v1/batches": Operation(
         reply=BatchObject,
-        refusals=(409,),
+        refusals=(409, *STORAGE),
     ),
     "GET /v1/batches": Operation(
-        reply=BatchList, query=list_query(default=_LIST, most=_MOST, orders=False), refusals=(400,)
+        reply=BatchList, query=list_query(default=_LIST, most=_MOST, orders=False), refusals=(400, *STORAGE)
     ),
-    "GET /v1/batches/{batch_id}": Operation(reply=BatchObject, refusals=(404,)),
-    "POST /v1/batches/{batch_id}/cancel": Operation(reply=BatchObject, refusals=(404, 409)),
+    "GET /v1/batches/{batch_id}": Operation(reply=BatchObject, refusals=(404, *STORAGE)),
+    "POST /v1/batches/{batch_id}/cancel": Operation(reply=BatchObject, refusals=(404, 409, *STORAGE)),
 }
 
 ROUTES = (

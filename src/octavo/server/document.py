@@ -28,12 +28,14 @@ from starlette.routing import Route
 
 from octavo.protocol.body import Body
 
-__all__ = ["ErrorReply", "Operation", "openapi_document", "openapi_page", "page_part"]
+__all__ = ["STORAGE", "ErrorReply", "Operation", "openapi_document", "openapi_page", "page_part"]
 
 _METHODS_UNSAID = frozenset({"HEAD", "OPTIONS"})
 _PAGE_PARTS = frozenset({"swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"})
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _KNOWN = frozenset(HTTPStatus)
+STORAGE = (503, 507)
+"""Of routes that need the disk."""
 _OF_BODIES = (400, 404, 408, 413, 503)
 _OF_ALL = (431, 500)
 

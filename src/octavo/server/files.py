@@ -35,7 +35,7 @@ from octavo.protocol.files import (
 )
 from octavo.protocol.listing import list_query, listed, page_asked, unknown_after
 from octavo.server.auth import owner_of, reads_of
-from octavo.server.document import Operation
+from octavo.server.document import STORAGE, Operation
 from octavo.server.multipart import read_form
 from octavo.server.replies import json_response
 from octavo.server.serving import Serving
@@ -209,16 +209,18 @@ _UPLOAD = {
 }
 
 OPERATIONS = {
-    "POST /v1/files": Operation(reply=FileObject, content=_UPLOAD, refusals=(400, 408, 413, 415, 503)),
+    "POST /v1/files": Operation(reply=FileObject, content=_UPLOAD, refusals=(400, 408, 413, 415, *STORAGE)),
     "GET /v1/files": Operation(
         reply=FileList,
         query=list_query(default=_LIST, most=_LIST) | {"purpose": {"type": "string"}},
-        refusals=(400,),
+        refusals=(400, *STORAGE),
     ),
-    "GET /v1/files/{file_id}": Operation(reply=FileObject, refusals=(404,)),
-    "DELETE /v1/files/{file_id}": Operation(reply=FileDeleted, refusals=(404, 409)),
+    "GET /v1/files/{file_id}": Operation(reply=FileObject, refusals=(404, *STORAGE)),
+    "DELETE /v1/files/{file_id}": Operation(reply=FileDeleted, refusals=(404, 409, *STORAGE)),
     "GET /v1/files/{file_id}/content": Operation(
-        reply={"type": "string", "format": "binary"}, media_type="application/octet-stream", refusals=(404,)
+        reply={"type": "string", "format": "binary"},
+        media_type="application/octet-stream",
+        refusals=(404, *STORAGE),
     ),
 }
 

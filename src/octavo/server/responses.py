@@ -26,7 +26,7 @@ from octavo.protocol.sse import MEDIA_TYPE
 from octavo.server.admission import keep_ticket
 from octavo.server.auth import owner_of, reads_of
 from octavo.server.deadlines import in_time, take_deadline
-from octavo.server.document import Operation
+from octavo.server.document import STORAGE, Operation
 from octavo.server.prompting import ChatPrompt, read_answer, reasoning_kwargs
 from octavo.server.replies import json_response, read_request
 from octavo.server.response_runs import ResponseRun, ResponseRuns
@@ -340,6 +340,7 @@ OPERATIONS = {
         reply=ResponseObject,
         stream=EVENT,
         headers=TARGET_HEADERS,
+        refusals=STORAGE,
         example={"input": "What is an octavo?", "max_output_tokens": 64},
     ),
     "/v1/responses/input_tokens": Operation(reply=InputTokens, example={"input": "What is an octavo?"}),
@@ -355,12 +356,12 @@ OPERATIONS = {
                 "description": "Of its events, only those behind the one with this sequence_number.",
             },
         },
-        refusals=(400, 404),
+        refusals=(400, 404, *STORAGE),
     ),
-    "DELETE /v1/responses/{response_id}": Operation(reply=ResponseDeleted, refusals=(404,)),
-    "/v1/responses/{response_id}/cancel": Operation(reply=ResponseObject, refusals=(400, 404)),
+    "DELETE /v1/responses/{response_id}": Operation(reply=ResponseDeleted, refusals=(404, *STORAGE)),
+    "/v1/responses/{response_id}/cancel": Operation(reply=ResponseObject, refusals=(400, 404, *STORAGE)),
     "/v1/responses/{response_id}/input_items": Operation(
-        reply=ItemList, query=list_query(default=_PAGE, most=_MOST), refusals=(400, 404)
+        reply=ItemList, query=list_query(default=_PAGE, most=_MOST), refusals=(400, 404, *STORAGE)
     ),
 }
 """The rest of what that document says of them."""

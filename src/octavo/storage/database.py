@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from octavo.errors import ServerError
+from octavo.errors import ServerError, StorageError
 from octavo.storage.folder import DataFolder, storage_error, storing
 
 if TYPE_CHECKING:
@@ -153,11 +153,11 @@ class Database:
     def _place(self) -> str:
         return str(self.folder.database) if self._url is None else "the database"
 
-    def _explained(self, error: DBAPIError) -> ServerError:
+    def _explained(self, error: DBAPIError) -> StorageError:
         reason = str(error.orig)
         if self._url is not None:
-            return ServerError(f"The database cannot be used: {reason}.")
+            return StorageError(f"The database cannot be used: {reason}.")
         hint = next(
             (hint for words, hint in _HINTS.items() if words in reason), "make it readable and writable"
         )
-        return storage_error(self.folder.database, reason, hint)
+        return storage_error(self.folder.database, reason, hint, full="full" in reason)

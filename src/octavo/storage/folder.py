@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 
-from octavo.errors import ServerError
+from octavo.errors import StorageError
 
 __all__ = ["DataFolder", "data_root", "storage_error", "storing", "sync_folder"]
 
@@ -107,18 +107,19 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def storage_error(path: Path, reason: str, hint: str) -> ServerError:
+def storage_error(path: Path, reason: str, hint: str, *, full: bool = False) -> StorageError:
     """What the disk did not let be done, as one sentence."""
-    return ServerError(
-        f"'{path}' cannot be used: {reason}; {hint}, or choose another folder with --data-dir."
+    return StorageError(
+        f"'{path}' cannot be used: {reason}; {hint}, or choose another folder with --data-dir.", full=full
     )
 
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn an OSError inside, which is about `path`, into a ServerError."""
+    """Turn an OSError inside, which is about `path`, into a StorageError."""
     try:
         yield
     except OSError as error:
-        hint = "free some space" if error.errno in _FULL else "make it readable and writable"
-        raise storage_error(path, error.strerror or str(error), hint) from error
+        full = error.errno in _FULL
+        hint = "free some space" if full else "make it readable and writable"
+        raise storage_error(path, error.strerror or str(error), hint, full=full) from error
