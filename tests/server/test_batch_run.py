@@ -289,7 +289,7 @@ async def test_a_line_that_must_wait_keeps_no_other_batch_waiting(world: World) 
         if go_on.is_set():
             return good(body)
         waiting.add(number)
-        return Reply(429, {"retry-after": "0.01"}, b'{"error":{"code":"rate_limit_exceeded"}}')
+        return Reply(429, {"retry-after": "0.01"}, b"{}")
 
     world.answer = answer
     task = asyncio.create_task((await world.run()).run())

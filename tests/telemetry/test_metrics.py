@@ -84,6 +84,7 @@ def test_vllms_names_and_ours() -> None:
         "octavo_cache_disk_bytes",
         "octavo_cache_disk_hit_tokens_total",
         "octavo_engine_restarts_total",
+        "octavo_requests_quarantined_total",
         "octavo_requests_refused_total/queue_full",
         "octavo_requests_refused_total/queue_tokens",
         "octavo_requests_refused_total/key",

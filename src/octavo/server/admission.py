@@ -152,6 +152,7 @@ class Admission:
                 f"This API key may have {limits.max_requests} requests at once, and as many run; try again when one "
                 "has ended.",
                 1.0,
+                within=within,
             )
         requests = allowance.requests
         if requests is not None and (wait_s := _wait_s(requests, 1, leave=within)):
@@ -160,6 +161,7 @@ class Admission:
                 f"This API key may send {requests.per_minute} requests a minute, and has sent as many; try again in "
                 f"{math.ceil(wait_s)} s.",
                 wait_s,
+                within=within,
             )
         if tokens is not None and (wait_s := _wait_s(tokens, needed := _needed(cost, tokens), leave=within)):
             self._refuse(
@@ -168,6 +170,7 @@ class Admission:
                 f"the request may take {needed} (prompt and longest answer); try again in {math.ceil(wait_s)} s, "
                 "or ask for a shorter answer.",
                 wait_s,
+                within=within,
             )
 
     def _check_fits(self, cost: Cost, tokens: Bucket) -> None:
@@ -182,8 +185,9 @@ class Admission:
                 "request_too_large",
             )
 
-    def _refuse(self, reason: str, message: str, wait_s: float) -> None:
-        self._metrics.on_refused(reason)
+    def _refuse(self, reason: str, message: str, wait_s: float, *, within: bool) -> None:
+        if not within:  # else it comes back by itself, and nobody is turned away
+            self._metrics.on_refused(reason)
         raise RequestRefused(429, message, "rate_limit_exceeded", retry_after_s=wait_s)
 
     def _check_sequences(self, sequences: int, *, slack: bool) -> None:

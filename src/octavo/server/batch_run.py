@@ -46,10 +46,13 @@ T = TypeVar("T")
 
 TICK_S = 1.0
 """How often the counts are stored, and how late a cancellation at another server is seen."""
+LONGEST_WAIT_S = 60.0
+"""Until a line that found no room is asked again."""
 READ_BYTES = 1 << 20
 READ_LINES = 64
 """What of the input is in memory before it runs, beside the lines in flight."""
-_PASSES = (429, 503)
+_RATE, _UNAVAILABLE = 429, 503
+_PASSES = (_RATE, _UNAVAILABLE)
 """What is refused with these is taken later."""
 
 _AT_ONCE = 1000
@@ -114,6 +117,7 @@ class BatchRun:
         self._ask = ask
         self._slots = slots
         self._most = most
+        self._waiting = 0
         self._dead = dead
         self._seeded = seeded
         self._told = told
@@ -224,7 +228,14 @@ class BatchRun:
             if reply.status not in _PASSES or self._dead():
                 break
             slot.leave()  # what one key has used up keeps no other key's batch waiting
-            await asyncio.sleep(float(reply.headers.get("retry-after", "1")))
+            wait_s = float(reply.headers.get("retry-after", "1"))
+            self._waiting += 1
+            try:
+                # Of many that wait for one key's minute, the next one fits when so much more has come back.
+                turn = self._waiting if reply.status == _RATE else 1
+                await asyncio.sleep(min(wait_s * turn, LONGEST_WAIT_S))
+            finally:
+                self._waiting -= 1
             await slot.take()
         result = answered(line.custom_id, reply.status, reply.body, reply.headers.get("x-request-id"))
         failed = not 200 <= reply.status < 300
