@@ -1,6 +1,7 @@
 """What a streamed token costs the server process: HTTP, JSON, text, bookkeeping; over an engine that computes nothing.
 
     python -m benchmarks.http_cost [--streams 64] [--rate 100]
+    python -m benchmarks.http_cost --logs       what a line for each request adds to answers of one token
 
 The server is `octavo serve`'s own, on one core; the null engine (benchmarks/null_engine.py, over the real wire) and
 the client (real sockets) have the other. The CPU time of the server process by the tokens it sent says how many a
@@ -16,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
@@ -33,7 +35,10 @@ from starlette.types import Receive, Scope, Send
 from benchmarks.engine import processor
 from octavo.config import EngineConfig
 from octavo.models.store import open_model
+from octavo.server.edge import Edge
 from octavo.server.run import run
+from octavo.telemetry.logs import LogFormat, configure
+from octavo.telemetry.stderr import unblock_stderr
 
 TOKENS = 256
 """Of each answer. A stream that has ended starts again."""
@@ -53,6 +58,9 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "completions, n 4": ("/v1/completions", {"prompt": "An octavo is", "n": 4}),
 }
 """What is measured: the route and the request."""
+ONE_TOKEN = {"chat of one token": ("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 1})}
+LOGS = ("off", "text", "json", "off")
+"""Without twice, which shows how far two runs of the same lie apart."""
 
 
 class Reader(asyncio.Protocol):
@@ -137,17 +145,22 @@ def http_request(path: str, body: dict[str, Any]) -> bytes:
 
 def start(role: str, *arguments: str) -> tuple[subprocess.Popen[str], int]:
     """This module in another process, in the role `role`: the process and its port."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.http_cost", "--role", role, *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.http_cost", "--role", role, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=log if "--log" in arguments else None,
+            text=True,
+        )
     assert process.stdout is not None
     return process, int(process.stdout.readline())
 
 
-def serve(model_dir: Path, rate: float, cores: Sequence[int]) -> None:
+def serve(model_dir: Path, rate: float, cores: Sequence[int], log: str) -> None:
     """The role of the server."""
+    if log != "off":
+        unblock_stderr()
+        configure(cast(LogFormat, log), "info")
     os.sched_setaffinity(0, {cores[0]})
     command = (sys.executable, "-m", "benchmarks.null_engine", "--rate", str(rate), "--cpu", str(cores[-1]))
     run(
@@ -155,6 +168,7 @@ def serve(model_dir: Path, rate: float, cores: Sequence[int]) -> None:
         model_name="null",
         port=0,
         engine_command=command,
+        edge=Edge(access_log=log != "off"),
         on_ready=lambda address, _: print(address.rsplit(":", 1)[1], flush=True),
     )
 
@@ -200,11 +214,13 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0, help="steps of the engine a second")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--only", metavar="TEXT", default="", help="rows whose name has it")
+    parser.add_argument("--logs", action="store_true", help="compare logs instead of routes")
+    parser.add_argument("--log", choices=LOGS, default="off", help=argparse.SUPPRESS)
     parser.add_argument("--role", choices=("server", "limit"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     if options.role == "server":
-        serve(open_model(options.model).dir, options.rate, cores)
+        serve(open_model(options.model).dir, options.rate, cores, options.log)
     elif options.role == "limit":
         serve_bytes(options.rate, cores)
     else:
@@ -219,8 +235,17 @@ def compare(options: Any, cores: Sequence[int]) -> None:
         title=f"{options.streams} streams, {options.rate:g} steps/s, {processor()}",
     )  # fmt: skip
     common = ("--rate", str(options.rate), "--model", options.model)
-    for role, rows in (("server", BODIES), ("limit", {"ready-made bytes": ("/", {})})):
-        process, port = start(role, *common)
+    runs: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+        ("server", BODIES, ()),
+        ("limit", {"ready-made bytes": ("/", {})}, ()),
+    ]
+    if options.logs:
+        runs = [
+            ("server", {f"{name}, log {log}": row for name, row in ONE_TOKEN.items()}, ("--log", log))
+            for log in LOGS
+        ]
+    for role, rows, more in runs:
+        process, port = start(role, *common, *more)
         try:
             for name, (path, body) in rows.items():
                 if options.only not in name:

@@ -123,6 +123,7 @@ def main() -> int:
     parser.add_argument("--cpu", type=int, help="the core to run on")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--heartbeat", type=int)  # left still: no step of this one can hang
     arguments = parser.parse_args()
     bind_to_parent(arguments.parent)
     if arguments.cpu is not None:

@@ -196,6 +196,7 @@ def main() -> int:
     parser.add_argument("--script", type=Path, required=True)
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--heartbeat", type=int)  # left still: no step of this one can hang
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     bind_to_parent(arguments.parent)

@@ -124,6 +124,8 @@ class Answer:
         self._prompt_scores = prompt_scores
         self._arrived = arrived
         self._prompt_tokens = prompts
+        self.arrived_tokens = 0
+        """Of all sequences, told or not: those that are not among the best too."""
         self.usage = Usage(prompt=sum(map(len, prompts)))
         self._prompts = {f"{reply.reply_id}-{i}": i for i in range(len(prompts))}
         self._growing = [
@@ -147,6 +149,7 @@ class Answer:
 
     def note_arrival(self, output: SequenceOutput) -> None:
         """It has come, whether it is shown or not."""
+        self.arrived_tokens += len(output.samples)
         self._arrived(self._prompts[output.request_id], len(output.samples))
         if not self.usage.first_output_s:
             self.usage.first_output_s = time.monotonic()

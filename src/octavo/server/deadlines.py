@@ -50,13 +50,15 @@ class Deadline(NamedTuple):
         """Count it; the error that the client is told."""
         stage = _stage(self.note)
         self.serving.metrics.on_deadline(self.limit, stage)
-        whose = "the request's timeout" if self.limit == "request" else "this server's limit for one request"
+        whose = "The request's timeout" if self.limit == "request" else "This server's limit for a request"
         done = {
-            "preparing": "it had not been read to its end",
-            "waiting": "its answer had not begun",
-            "answering": "its answer was not complete",
+            "preparing": "it was ready for the engine",
+            "waiting": "its answer had begun",
+            "answering": "its answer was complete",
         }
-        return DeadlineExceeded(f"The time was over, {self.seconds:g} s, {whose}; {done[stage]}.")
+        return DeadlineExceeded(
+            f"{whose}, {self.seconds:g} s, was over before {done[stage]}; ask for less, or allow it more time."
+        )
 
 
 def set_deadline(request: Request, serving: Serving, timeout_s: float | None) -> None:

@@ -115,7 +115,7 @@ def _log(scope: Scope, note: RequestNote) -> None:
             profile=scope.get(PROFILE),
             stream=True if note.streamed else None,
             prompt_tokens=note.prompt_tokens if usage is None else usage.prompt,
-            output_tokens=None if usage is None else usage.completion,
+            output_tokens=None if answer is None else answer.usage.completion or answer.arrived_tokens,
             cached_tokens=None if usage is None else usage.cached,
             first_byte_s=None if note.first_s is None else round(note.first_s - note.began_s, 6),
             duration_s=round(now - note.began_s, 6),
