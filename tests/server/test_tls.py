@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -116,6 +117,32 @@ def test_a_client_needs_a_certificate_where_they_are_asked_for(
     ):
         stranger.get(f"{server.url}/health")
     assert server.stop() == 0
+
+
+def test_a_new_certificate_is_taken_while_it_serves(
+    tiny_engine: dict[str, Any], tmp_path: Path, files: Files
+) -> None:
+    own = tmp_path / "own.pem"
+    own.write_bytes(Path(files.both).read_bytes())
+    server = Server(tiny_engine, verify=files.client(), edge={"tls": {"certfile": str(own)}})
+
+    def shown() -> bytes:
+        with _connect(server) as plain, files.client().wrap_socket(plain, server_hostname="127.0.0.1") as tls:
+            return tls.getpeercert(binary_form=True) or b""
+
+    first = shown()
+    own.write_text("nonsense")
+    server.process.send_signal(signal.SIGHUP)
+    assert server.client.get("/health").status_code == 200
+    assert shown() == first
+    files.ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(own))
+    server.process.send_signal(signal.SIGHUP)
+    server.until(lambda: shown() != first)
+    assert server.client.get("/health").status_code == 200
+    server.process.send_signal(signal.SIGTERM)
+    code, log = server.end()
+    assert code == 0
+    assert "holds no certificate" in log and "certificate read again" in log
 
 
 def test_an_encrypted_key_has_its_password(tmp_path: Path, files: Files) -> None:

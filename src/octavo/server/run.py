@@ -32,8 +32,6 @@ from octavo.server.connections import (
 from octavo.telemetry.logs import PRIVATE
 
 if TYPE_CHECKING:
-    import ssl
-
     import uvicorn
     from starlette.applications import Starlette
 
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from octavo.server.edge import Edge
     from octavo.server.reload import Reload
     from octavo.server.serving import Serving
+    from octavo.server.tls import Tls
 
 __all__ = ["run"]
 
@@ -91,9 +90,9 @@ def run(
     keys = keys_of(access)
     tls = None
     if edge is not None and edge.tls is not None:
-        from octavo.server.tls import tls_context
+        from octavo.server.tls import Tls
 
-        tls = tls_context(edge.tls)
+        tls = Tls(edge.tls)
     most = connections_allowed(max_connections)
     listener = _bind(host, port)
     gc.disable()  # start-up makes objects that stay; looking for garbage among them costs a twentieth of it
@@ -196,7 +195,7 @@ class _Host:
         serving: Serving,
         listener: socket.socket,
         app: Starlette,
-        tls: ssl.SSLContext | None,
+        tls: Tls | None,
         connections: Connections,
         drain_timeout_s: float,
         on_ready: Callable[[str, EngineInfo], None] | None,
@@ -276,7 +275,7 @@ class _Host:
                         ),
                         sock=listener,
                         backlog=BACKLOG,
-                        ssl=tls,
+                        ssl=None if tls is None else tls.context,
                         ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
                         ssl_shutdown_timeout=None if tls is None else SHUTDOWN_S,
                     )
@@ -369,6 +368,8 @@ class _Host:
             self._on_signal()
         else:
             self._reload.begin()
+            if self._tls is not None:
+                self._tls.renew()
 
     def _address(self) -> str:
         host, port = self._listener.getsockname()[:2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from contextlib import suppress
 from pathlib import Path
@@ -9,12 +10,35 @@ from pathlib import Path
 from octavo.errors import SettingsError
 from octavo.server.edge import TlsFiles
 
-__all__ = ["HANDSHAKE_S", "SHUTDOWN_S", "tls_context"]
+__all__ = ["HANDSHAKE_S", "SHUTDOWN_S", "Tls", "tls_context"]
+
+_logger = logging.getLogger(__name__)
 
 HANDSHAKE_S = 10.0
 """From the connection to the end of the handshake; asyncio would wait a minute for one that does not come."""
 SHUTDOWN_S = 2.0
 """How long a peer may take to say goodbye as TLS wants it."""
+
+
+class Tls:
+    """What a socket listens with. Its certificate may change while it does."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises SettingsError."""
+        self._files = files
+        self.context = tls_context(files)
+
+    def renew(self) -> None:
+        """Read certificate and key again, for connections from now on; what cannot be used changes nothing. Who signs
+        clients' certificates stays: OpenSSL can forget nobody."""
+        try:
+            tls_context(self._files)
+        except SettingsError as error:
+            _logger.error("the certificate stays as it is: %s", error)
+            return
+        files = self._files
+        self.context.load_cert_chain(files.certfile, files.keyfile, files.password or "")
+        _logger.warning("certificate read again: %s", files.certfile)
 
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
