@@ -2,6 +2,7 @@
 # make test       everything a change must pass (10 minutes at most); make test-full: what takes longer
 # make lint       the checks without the tests; make format mends what can be mended
 # make sanitize  the kernels' tests on builds that watch memory and races (a quarter of an hour)
+# make soak       everything at once on the real model for ten minutes (SECONDS=60 for one): nothing may grow
 # make build      compile the kernels again after a change (seconds)
 # make lock       choose the newest packages that pyproject.toml allows, and write their hashes into locks/
 # make audit      ask the vulnerability service about every package in locks/ (needs a network)
@@ -13,7 +14,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-full sanitize lint format build lock audit clean
+.PHONY: help serve test test-full soak sanitize lint format build lock audit clean
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -21,6 +22,7 @@ MODEL ?= smollm2
 HOST ?= 127.0.0.1
 PORT ?= 8000
 ARGS ?=
+SECONDS ?= 600
 LOCKED ?= 1
 
 # The first Python that is 3.11 or newer and can make environments.
@@ -58,6 +60,9 @@ test: lint
 
 test-full: .venv/.installed-dev
 	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=1800
+
+soak: .venv/.installed-dev
+	$(BIN)/python -m tests.faults.soak --seconds $(SECONDS)
 
 sanitize: .venv/.installed-dev
 	$(BIN)/python -m tests.kernels.sanitize
