@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.server.conftest import tiny_dir, tiny_engine
+from tests.server.conftest import server, tiny_dir, tiny_engine
 
-__all__ = ["tiny_dir", "tiny_engine"]
+__all__ = ["server", "tiny_dir", "tiny_engine"]

@@ -19,6 +19,11 @@ __all__ = ["MAX_DEPTH", "Body", "decode_body", "renamed", "whole_numbers"]
 
 MAX_DEPTH = 64
 """How deep lists and objects may be nested."""
+MAX_VALUES = 1_100_000
+"""In a body: a million token ids, and what stands beside them."""
+MAX_KEYS = 1 << 18
+MAX_OBJECTS = 1 << 16
+"""Lists and objects, of which each costs ten times a value (messages, parts of them, tools)."""
 _WIDE = re.compile(rb"\d{19}")
 _INTEGERS = range(-(2**63), 2**64)
 """What every part of the server can write again. Fields of the body itself have narrower bounds of their own."""
@@ -77,14 +82,20 @@ def decode_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
 
     Types are taken as they are: "5" and true are no integers. 5.0 is one, as in JSON schema.
     """
+    # Streams wait while a body is read, so what would take seconds is not begun. These count what stands in texts too;
+    # no text with so many could fit.
+    if body.count(b",") > MAX_VALUES or body.count(b'":') > MAX_KEYS:
+        raise InvalidParameter(
+            f"The body holds more than {MAX_VALUES:,} values or {MAX_KEYS:,} keys, this server's limits; send less at "
+            "once."
+        )
     try:
         raw = msgspec.json.decode(body)
     except RecursionError:
         raise _too_deep() from None
     except msgspec.DecodeError as error:
         raise _unreadable(body, str(error)) from None
-    if _deeper_than(raw, MAX_DEPTH):
-        raise _too_deep()
+    _check_shape(raw)
     if _WIDE.search(body) and (odd := _odd_value(raw)):
         raise odd
     if not isinstance(raw, dict):
@@ -179,13 +190,18 @@ def _too_deep() -> InvalidParameter:
     return InvalidParameter(f"The body nests lists or objects more than {MAX_DEPTH} deep; make it flatter.")
 
 
-def _deeper_than(value: Any, depth: int) -> bool:
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(depth):
-        if not level:
-            return False
+def _check_shape(value: Any) -> None:
+    """Raise InvalidParameter for too many lists and objects, or too many inside each other."""
+    level, count = [value] if isinstance(value, dict | list) else [], 0
+    for _ in range(MAX_DEPTH):
+        count += len(level)
+        if count > MAX_OBJECTS:
+            raise InvalidParameter(
+                f"The body holds more than {MAX_OBJECTS:,} lists and objects, this server's limit; send less at once."
+            )
         level = [child for container in level for child in _containers(container)]
-    return bool(level)
+    if level:
+        raise _too_deep()
 
 
 def _containers(container: Any) -> Iterator[Any]:

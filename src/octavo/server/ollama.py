@@ -14,6 +14,7 @@ from starlette.routing import Route
 import octavo
 from octavo.errors import InvalidParameter
 from octavo.protocol.conversation import conversation_of
+from octavo.protocol.embeddings import MAX_INPUTS
 from octavo.protocol.errors import RequestRefused
 from octavo.protocol.ollama import ChatBody, EmbedBody, EmbeddingsBody, GenerateBody, ModelBody
 from octavo.protocol.ollama_reply import NDJSON, ChatLines, GenerateLines, load_answer
@@ -146,6 +147,10 @@ async def embed(request: Request) -> Response:
     body.check_keep_alive()
     check_dimensions(body.dimensions, serving.embedding_width)
     texts = [body.input] if isinstance(body.input, str) else body.input
+    if len(texts) > MAX_INPUTS:
+        raise InvalidParameter(
+            f"input is a list of {len(texts)} texts; at most {MAX_INPUTS} are allowed.", "input"
+        )
     names = ["input"] if isinstance(body.input, str) else [f"input[{i}]" for i in range(len(texts))]
     prompts = [
         await _text_ids(serving, text, name, cut=body.truncate is not False)

@@ -27,6 +27,9 @@ from octavo.text.pieces import PlainText, Splitter
 
 __all__ = ["TARGET_HEADERS", "answer_request", "cache_salt_of", "service_of", "start_answer", "target_s"]
 
+MAX_NAME = 1024
+"""Characters of a user's name, and of a salt."""
+
 _SHORTEST_TARGET_MS, _LONGEST_TARGET_MS = 0.001, 3_600_000
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 
@@ -135,8 +138,15 @@ def service_of(request: Request, serving: Serving, asked: Service) -> Service:
 
 
 def cache_salt_of(request: Request, asked: str | None) -> str:
-    """Whose computed blocks the request may find."""
+    """Whose computed blocks the request may find. Raises InvalidParameter."""
+    _check_name("cache_salt", asked or "")
     return f"{request.scope.get(CACHE_SCOPE, '')} {asked or ''}".strip()
+
+
+def _check_name(field: str, text: str) -> None:
+    """It is kept and sent on for as long as the request runs."""
+    if len(text) > MAX_NAME:
+        raise InvalidParameter(f"{field} has {len(text)} characters; at most {MAX_NAME} are allowed.", field)
 
 
 def target_s(request: Request, name: str) -> float | None:

@@ -168,8 +168,10 @@ class Serving:
                 raise InvalidParameter(
                     f"{name[:60]} is no field of {path}, and this server is strict; leave it out.", name[:60]
                 )
+            if len(self._warned) >= _MAX_WARNINGS:
+                return
             name = _PLACE.sub("[]", name)
-            if (path, name) not in self._warned and len(self._warned) < _MAX_WARNINGS:
+            if (path, name) not in self._warned:
                 self._warned.add((path, name))
                 _logger.warning("%s: the field %.60r is unknown and has no effect", path, name)
 
@@ -282,6 +284,13 @@ class Serving:
     ) -> tuple[list[dict[str, Any]], Sequence[Mapping[str, Any]] | None, int]:
         """Turns and tools as the template takes them, and how many characters they are about. Raises InvalidParameter
         and CapacityError."""
+        limit = self.client.info.capacity.max_model_len
+        if len(turns) > limit:
+            raise CapacityError(
+                f"messages has {len(turns)} messages, each of which is a token at least, and prompt and answer may "
+                f"have {limit} tokens together; send fewer.",
+                "messages",
+            )
         if taken := _TEMPLATE_RESERVED & template_kwargs.keys():
             name = f"chat_template_kwargs.{min(taken)}"
             raise InvalidParameter(f"{name} is set by the server; use the request's own fields.", name)
