@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from octavo.engine.messages import Abort, Add, FromEngine, Init, Outputs, Ready,
 from octavo.engine.process import Link, Refused, run
 from octavo.engine.wire import MAX_FRAME_BYTES, FrameReader, WireError, frame
 from octavo.sampling.params import SamplingParams
+from octavo.telemetry.logs import FORMAT_VARIABLE
 from tests.engine.fake_engine import CRASH, FakeEngine
 
 
@@ -236,6 +238,28 @@ def test_signals_of_the_terminal_do_not_end_the_engine_but_its_parent_does() -> 
         assert isinstance(parent.receive(), Outputs)
         ours.close()
         assert child.wait(10) == 0
+
+
+def test_the_engine_s_last_words_have_the_server_s_form() -> None:
+    ours, theirs = socket.socketpair()
+    with subprocess.Popen(
+        [sys.executable, "-c", _IDLE, str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, FORMAT_VARIABLE: "json"},
+    ) as child:
+        theirs.close()
+        parent = Parent(ours)
+        parent.send(Init(config()))
+        assert isinstance(parent.receive(), Ready)
+        parent.send(add("a", 1, prompt=(CRASH,)))
+        _, words = child.communicate(timeout=20)
+        ours.close()
+    assert child.returncode == 1
+    line = json.loads(words)
+    assert (line["level"], line["logger"]) == ("critical", "octavo.engine")
+    assert line["exception"].endswith("RuntimeError: a crash in a step")
 
 
 _IDLE = """

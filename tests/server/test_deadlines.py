@@ -189,11 +189,17 @@ def test_a_response_in_the_background_fails(slow: Server) -> None:
     slow.until_idle()
 
 
-def test_the_server_s_own_limit_holds_but_not_for_batches(tiny_engine: dict[str, Any]) -> None:
+def test_the_server_s_own_limit_holds(tiny_engine: dict[str, Any]) -> None:
     server = Server(tiny_engine, edge={"request_timeout_s": SOON})
     late = server.post("/v1/completions", prompt="a", n=8, timeout=60, **LONG)
     assert late.status_code == 504 and "This server's limit" in late.json()["error"]["message"]
     assert next(iter(_counted(server))).startswith('octavo_deadlines_exceeded_total{limit="server"')
+    assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_line_of_a_batch_has_its_own_time_but_not_the_server_s(tiny_engine: dict[str, Any]) -> None:
+    server = Server(tiny_engine, edge={"request_timeout_s": SOON})
     short, long = (
         {
             "custom_id": name,
@@ -215,7 +221,9 @@ def test_the_server_s_own_limit_holds_but_not_for_batches(tiny_engine: dict[str,
     batch = server.client.get(path).json()
     assert batch["request_counts"] == {"total": 2, "completed": 1, "failed": 1}
     (failed,) = server.client.get(f"/v1/files/{batch['error_file_id']}/content").text.splitlines()
-    assert json.loads(failed)["custom_id"] == "short" and json.loads(failed)["response"]["status_code"] == 504
+    line = json.loads(failed)
+    assert line["custom_id"] == "short" and line["response"]["status_code"] == 504
+    assert line["response"]["request_id"].startswith("req_")
     assert server.stop() == 0
 
 

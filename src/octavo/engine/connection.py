@@ -11,6 +11,7 @@ import msgspec
 
 from octavo.engine.messages import FromEngine
 from octavo.engine.wire import FrameReader, WireError, frame
+from octavo.telemetry.logs import PRIVATE
 
 __all__ = ["Connection"]
 
@@ -48,7 +49,7 @@ class Connection(asyncio.Protocol):
         except WireError as error:
             _logger.error("the engine sent damaged data and is replaced: %s", error)
         except Exception:
-            _logger.exception("what the engine sent cannot be used, and it is replaced")
+            _logger.exception("what the engine sent cannot be used, and it is replaced", extra=PRIVATE)
         else:
             return
         self.damaged = True

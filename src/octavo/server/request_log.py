@@ -56,7 +56,8 @@ class RequestLog:
         async def noted(message: Message) -> None:
             nonlocal complete
             if message["type"] == "http.response.start":
-                note.status = _CLIENT_LEFT if note.left else message["status"]
+                if not note.status:  # else it was refused below, and this answer goes nowhere (see limits)
+                    note.status = _CLIENT_LEFT if note.left else message["status"]
                 note.first_s = time.monotonic()
                 headers = message["headers"]
                 note.streamed = any(header in _STREAMS for header in headers)
@@ -67,7 +68,7 @@ class RequestLog:
 
         async def received() -> Message:
             message = await receive()
-            if message["type"] == "http.disconnect" and not complete:
+            if message["type"] == "http.disconnect" and not complete and not note.error:
                 note.left = True
             return message
 

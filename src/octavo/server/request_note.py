@@ -57,7 +57,8 @@ def note_of(scope: Mapping[str, Any]) -> RequestNote:
 
 def note_error(scope: Mapping[str, Any], error: Exception) -> None:
     """How the request failed, in a word: never the message, which may quote it."""
-    note_of(scope).error = error_word(error)
+    note = note_of(scope)
+    note.error = note.error or error_word(error)
 
 
 def error_word(error: Exception) -> str:
