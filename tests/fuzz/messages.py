@@ -22,6 +22,8 @@ __all__ = ["NAMES", "adds", "encoded", "framed", "hostile_add", "mutated_message
 
 NAMES = [f"r{place}" for place in range(12)]
 """Few, so that they meet."""
+_BYTES = "bytes:"
+"""What a text begins with that stands for bytes, which JSON has not."""
 _WIDEST = range(-(2**63), 2**64)
 
 
@@ -64,7 +66,7 @@ def outputs_of(name: str, prompt: int, stats: Stats) -> list[Outputs]:
 
 def mutated_message(random: random.Random, message: msgspec.Struct, changes: int) -> bytes:
     """A message with so many values changed, as msgpack."""
-    plain = json.loads(json.dumps(msgspec.to_builtins(message), default=lambda _: "AAAA"))
+    plain = json.loads(json.dumps(msgspec.to_builtins(message, builtin_types=(bytes,)), default=_marked))
     return encoded(mutated(random, plain, NAMES, changes))
 
 
@@ -132,9 +134,15 @@ def _writable(value: Any) -> Any:
             return [_writable(child) for child in value]
         case int() if value not in _WIDEST:
             return 2**64 - 1 if value > 0 else -(2**63)
+        case str() if value.startswith(_BYTES):
+            return value.encode(errors="replace")[len(_BYTES) :]
         case str():
             return value.encode(errors="replace").decode()
     return value
+
+
+def _marked(value: bytes) -> str:
+    return _BYTES + value.decode("latin-1")
 
 
 def _key(name: str) -> Any:

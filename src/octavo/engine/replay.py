@@ -16,6 +16,16 @@ from octavo.scheduling.scheduler import Scheduler
 
 __all__ = ["RunReport", "replay"]
 
+_MOST = {
+    "num_blocks": 1 << 22,
+    "block_size": 1 << 16,
+    "max_slots": 1 << 16,
+    "max_step_tokens": 1 << 30,
+    "max_model_len": 1 << 30,
+}
+"""More than any machine has, and no more than fits a small one's memory as a scheduler's tables."""
+_MOST_GROUPS = 64
+
 _Event = Head | Scheduled | Committed | Cut
 
 
@@ -102,6 +112,14 @@ def _replay_run(path: str | Path, head: Head, events: Iterable[_Event]) -> RunRe
 
 
 def _scheduler(path: str | Path, head: Head) -> Scheduler:
+    limits = head.config.limits
+    for name, most in _MOST.items():
+        if not 0 < getattr(limits, name) <= most:
+            raise ModelError(
+                f"{path} says that {name} was {getattr(limits, name)}; 1 to {most} can be replayed."
+            )
+    if not 0 < head.config.kv_groups <= _MOST_GROUPS:
+        raise ModelError(f"{path} says that there were {head.config.kv_groups} KV groups; is it a step log?")
     try:
         return Scheduler(head.config, head.vocabulary())
     except Exception as error:

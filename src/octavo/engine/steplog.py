@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from octavo.backends.base import Plan, Samples, TokenSample
-from octavo.errors import ModelError, SettingsError
+from octavo.errors import ClientError, ModelError, SettingsError
 from octavo.scheduling.inputs import Inputs
 from octavo.scheduling.scheduler import SchedulerConfig
 from octavo.text.vocabulary import Vocabulary
@@ -29,6 +29,8 @@ __all__ = ["Committed", "Cut", "Head", "Scheduled", "StepLog", "read_log"]
 _log = logging.getLogger(__name__)
 
 FORMAT = 2
+_MAX_PIECES_BYTES = 64 << 20
+"""Of a vocabulary; a million tokens of 16 bytes have a third of that."""
 _MAX_LINE_BYTES = 256 << 20
 """Of an event; a step that opens 64 sequences of 128,000 tokens has a fifth of that."""
 
@@ -42,10 +44,12 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
     """zlib over msgpack of the vocabulary's (pieces, special ids)."""
 
     def vocabulary(self) -> Vocabulary:
-        """Raises zlib.error or msgspec.MsgspecError for damaged pieces."""
-        pieces, special = msgspec.msgpack.decode(
-            zlib.decompress(self.pieces), type=tuple[tuple[bytes, ...], tuple[int, ...]]
-        )
+        """Raises zlib.error, ValueError or msgspec.MsgspecError for damaged pieces."""
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(self.pieces, _MAX_PIECES_BYTES)
+        if not unpacker.eof:
+            raise ValueError("its pieces are cut off, or unpack to more than any vocabulary has")
+        pieces, special = msgspec.msgpack.decode(data, type=tuple[tuple[bytes, ...], tuple[int, ...]])
         return Vocabulary(pieces, frozenset(special))
 
 
@@ -71,6 +75,9 @@ class Cut(msgspec.Struct, frozen=True):
 
 _Event = Head | Scheduled | Committed
 _decoder = msgspec.json.Decoder(_Event)
+_Damage = msgspec.DecodeError | UnicodeDecodeError | ClientError | RecursionError
+_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, ClientError, RecursionError)
+"""Parameters check themselves when they are read, hence ClientError."""
 
 
 class StepLog:
@@ -169,7 +176,7 @@ def _events(path: str | Path, file: BinaryIO) -> Iterator[Head | Scheduled | Com
                 raise damaged
             yield Cut(number - 1)
             damaged = None
-        if isinstance(event, msgspec.DecodeError | UnicodeDecodeError):
+        if isinstance(event, _DAMAGE):
             damaged = ModelError(
                 f"Line {number} of {path} is damaged ({event}); is it a step log of this version?"
             )
@@ -181,9 +188,9 @@ def _events(path: str | Path, file: BinaryIO) -> Iterator[Head | Scheduled | Com
         yield Cut(number)
 
 
-def _decoded(line: bytes) -> Head | Scheduled | Committed | msgspec.DecodeError | UnicodeDecodeError:
+def _decoded(line: bytes) -> Head | Scheduled | Committed | _Damage:
     """The event, or why it is none."""
     try:
         return _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _DAMAGE as error:
         return error

@@ -26,6 +26,8 @@ _HEADER = Struct("<8sIIQ16s64s32s")
 """Magic, version, bytes of the key, bytes of the data, identity, key, sha256 of all this (itself 0) and the data."""
 _FILE = re.compile(r"[0-9a-f]{2,128}\.kv")
 _KIND = re.compile(r"[0-9a-f]{32}")
+_MOST_BLOCK_BYTES = 1 << 28
+"""That is read as one block; a real one has a hundredth of that."""
 _UNFINISHED = ".part"
 _MOST_WARNINGS = 10
 """About damaged or foreign files, one by one; a disk that fails would fill the log."""
@@ -111,7 +113,9 @@ class BlockFolder:
             return None
         path = self.root / name
         try:
-            whole = path.read_bytes()
+            with path.open("rb") as file:
+                # Never more than was there before: the file may have become another one.
+                whole = file.read(min(self._files[name], _MOST_BLOCK_BYTES) + 1)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 self._warn("%s cannot be read (%s); its blocks are computed again", path, error.strerror)

@@ -159,7 +159,8 @@ def _odd_value(raw: Any) -> InvalidParameter | None:
     """Half of a surrogate pair, or a number out of range, with its name."""
     left: list[tuple[str, Any]] = [("", raw)]
     while left:
-        name, value = left.pop()
+        place, value = left.pop()
+        name = place if len(place) <= 200 else f"{place[:100]}…{place[-60:]}"
         if isinstance(value, int) and value not in _INTEGERS and not name.isidentifier():
             value = _Odd(value)
         if isinstance(value, _Odd):
