@@ -332,6 +332,14 @@ def test_a_response_in_the_background_counts_until_its_own_end(limited: Server) 
         limited.until(meter.given_back)
 
 
+def test_a_whole_answer_tells_what_is_left_after_it(limited: Server) -> None:
+    told = ask(
+        limited, "/v1/chat/completions", "key-of-15", messages=_turns("a"), max_tokens=400, stop=["e", " "]
+    )
+    used = told.json()["usage"]["total_tokens"]
+    assert used < 300 and int(told.headers["x-ratelimit-remaining-tokens"]) >= 450 - used
+
+
 def test_many_at_once_overdraw_nothing(limited: Server) -> None:
     def one(_: int) -> int:
         return ask(limited, "/v1/completions", "key-of-14", prompt="a", max_tokens=220).status_code

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from octavo.server.running import target_s
 from tests.server.conftest import Server
+from tests.server.test_admission import standing_engine
 
 
 @pytest.fixture
@@ -39,6 +40,53 @@ def test_a_full_queue_answers_503_before_anything_is_streamed(narrow: Server) ->
     metrics = narrow.client.get("/metrics").text
     assert f'reason="queue_full"}} {float(len(refused))}' in metrics
     narrow.complete(prompt="a", max_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("access", "reason", "words"),
+    [
+        ({"max_queued_requests": 1}, "queue_full", "1 sequences wait already"),
+        ({"max_queued_tokens": 30}, "queue_tokens", "Prompts of 30 tokens wait already"),
+    ],
+)
+def test_a_full_queue_is_told_in_every_apis_words(
+    tiny_engine: dict[str, Any], access: dict[str, int], reason: str, words: str
+) -> None:
+    """One runs, one waits, and nothing moves: no byte of an answer comes before the refusal, streamed or not."""
+    server = Server({**tiny_engine, "max_running": 1}, access=access)
+    turns = [{"role": "user", "content": "a"}]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/completions": {"prompt": "a"},
+        "/v1/chat/completions": {"messages": turns},
+        "/v1/responses": {"input": "a"},
+        "/v1/messages": {"messages": turns, "max_tokens": 1},
+        "/v1/embeddings": {"input": "a"},
+        "/api/chat": {"model": "tiny", "messages": turns},
+        "/api/generate": {"model": "tiny", "prompt": "a"},
+        "/api/embed": {"model": "tiny", "input": "a"},
+    }
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(server.complete, prompt="a", max_tokens=500, ignore_eos=True)
+        server.until(lambda: server.metrics()["vllm:num_requests_running"] == 1)
+        second = pool.submit(server.complete, prompt=[70] * 30, max_tokens=2)
+        server.until(lambda: server.metrics()["vllm:num_requests_waiting"] == 1)
+        with standing_engine(server):
+            asked = [
+                (path, body | more)
+                for path, body in bodies.items()
+                for more in ({}, {"stream": True})
+                if not (more and "embed" in path)
+            ]
+            for path, body in asked:
+                reply = server.post(path, **body)
+                assert reply.status_code == (529 if path == "/v1/messages" else 503), (path, reply.text)
+                assert reply.headers["retry-after"] == "1" and "data:" not in reply.text
+                assert words in str(reply.json()["error"])
+            counted = server.metrics()[f'octavo_requests_refused_total{{,reason="{reason}"}}']
+            assert counted == len(asked)
+        assert first.result(60) and second.result(60)
+    assert server.complete(prompt="a", max_tokens=1)
+    assert server.stop() == 0
 
 
 def test_one_request_of_many_sequences_does_not_pass_the_queue(narrow: Server) -> None:

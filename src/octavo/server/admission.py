@@ -92,12 +92,17 @@ class Ticket:
         if self._ended:
             return
         self._ended = True
+        self.settle()
         self._queue.tokens -= sum(self._waiting.values())
-        self._use(round(self._given * (self._cost.attempts - 1)))
-        if self._tokens is not None:
-            self._tokens.give_back(self._held)
         if self._allowance is not None:
             self._allowance.open -= 1
+
+    def settle(self) -> None:
+        """No more tokens will come: what they did not need is given back."""
+        if self._tokens is not None:
+            self._use(round(self._given * (self._cost.attempts - 1)))
+            self._tokens.give_back(self._held)
+            self._tokens = None
 
     def _use(self, tokens: int) -> None:
         if self._tokens is not None and tokens:
@@ -234,6 +239,11 @@ class Settlement:
 
             async def told(message: Message) -> None:
                 if message["type"] == "http.response.start":
+                    ticket: Ticket | None = scope.get(TICKET)
+                    if ticket is not None and any(
+                        name == b"content-length" for name, _ in message["headers"]
+                    ):
+                        ticket.settle()  # an answer that is there as a whole
                     own = limit_headers(allowance.requests, allowance.tokens, scope)
                     message = {**message, "headers": [*message["headers"], *own]}
                 await send(message)
