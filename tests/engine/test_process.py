@@ -19,7 +19,7 @@ from octavo.config import EngineConfig
 from octavo.engine import process
 from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.messages import Abort, Add, FromEngine, Init, Outputs, Ready, Shutdown, ToEngine
-from octavo.engine.process import Link, Refused, run
+from octavo.engine.process import Decoder, Link, Refused, run
 from octavo.engine.wire import MAX_FRAME_BYTES, FrameReader, WireError, frame
 from octavo.sampling.params import SamplingParams
 from octavo.telemetry.logs import FORMAT_VARIABLE
@@ -270,3 +270,13 @@ main._build = build
 sys.argv[1:] = ["--fd", sys.argv[1]]
 sys.exit(main.main())
 """
+
+
+def test_parameters_out_of_range_are_refused_and_what_is_no_message_is_told_apart() -> None:
+    whole = msgspec.to_builtins(add("a", 3))
+    whole[3]["temperature"] = -1.0
+    told = Decoder().decode(memoryview(msgspec.msgpack.encode(whole)))
+    assert isinstance(told, Refused) and told.request_id == "a" and "temperature is -1.0" in told.error
+    whole[3]["temperature"] = "hot"
+    with pytest.raises(msgspec.DecodeError):
+        Decoder().decode(memoryview(msgspec.msgpack.encode(whole)))

@@ -4,8 +4,10 @@ what was begun goes on when there is room again."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,20 @@ def test_a_full_disk_stops_what_needs_it_and_nothing_else(server: Target, disk: 
     assert _upload(server).status_code == _batch(server, file_id).status_code == 200
     log = _end(server)
     assert log.count("The step log") == 1 and "ends here" in log
+
+
+def test_a_pull_to_a_full_disk_leaves_nothing(disk: SmallDisk, tiny_model_path: Path) -> None:
+    disk.fill()
+    pull = [sys.executable, "-m", "octavo", "pull", str(tiny_model_path)]
+    environment = {**os.environ, "OCTAVO_CACHE": str(disk.path / "models")}
+    done = subprocess.run(pull, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert (
+        done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and str(disk.path) in done.stderr
+    )
+    disk.free()
+    done = subprocess.run(pull, check=True, capture_output=True, text=True, env=environment)
+    assert Path(done.stdout.strip()).is_dir()
 
 
 @pytest.mark.slow

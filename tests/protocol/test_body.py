@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 import msgspec
@@ -177,3 +178,12 @@ def test_a_whole_number_may_be_written_with_a_point() -> None:
     for wrong in (b"5.5", b'"5"', b"true", b"1e300"):
         with pytest.raises(InvalidParameter, match="max_tokens must be an integer"):
             decode_body(b'{"prompt": "a", "max_tokens": %b}' % wrong, CompletionRequest)
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**40, 10**400])
+def test_integers_that_nothing_can_write_again_are_named(value: int) -> None:
+    """Inside what is passed on as it is, such as a schema: it is told again in the answer, and stored."""
+    body = json.dumps({"prompt": "a", "guided_json": {"properties": {"x": [1, {"maximum": value}]}}}).encode()
+    with pytest.raises(InvalidParameter, match=r"guided_json\.properties\.x\[1\]\.maximum is .* in range"):
+        decode_body(body, CompletionRequest)
+    decode_body(body.replace(str(value).encode(), b"%d" % (2**64 - 1)), CompletionRequest)

@@ -121,6 +121,32 @@ async def test_an_offer_of_another_protocol_is_passed_over(
     assert not caplog.records
 
 
+async def test_what_is_wrong_behind_a_whole_request_cuts_no_answer(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc"
+    begun = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz"
+    for wrong in (b"\0\0\r\n\r\n", begun):
+        for count in (1, 2, 3):
+            received = await exchange(port, whole * count + wrong)
+            assert received.count(b"HTTP/1.1 200 ") == count
+            assert received.endswith(b"3")
+    assert not caplog.records
+
+
+async def test_a_client_that_leaves_ends_all_that_it_has_asked(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc"
+    for _ in range(5):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(whole * 5)
+        await writer.drain()
+        writer.transport.abort()
+    assert (await exchange(port, whole.replace(b"host", b"connection: close\r\nhost"))).endswith(b"3")
+    assert not caplog.records
+
+
 async def test_a_tunnel_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LINGER_S", 0.1)
     received = await exchange(port, b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n")
