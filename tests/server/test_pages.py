@@ -47,8 +47,13 @@ def test_a_page_of_another_site_computes_and_stores_nothing(server: Server, orig
     error = error_of(_blind(server, origin=origin), 403)
     assert error["code"] == "origin_not_allowed"
     assert "--cors-origin" in error["message"]
-    form = {"file": ("a.txt", b"x"), "purpose": (None, "user_data")}
-    error_of(server.client.post("/v1/files", files=form, headers={"origin": origin}), 403)
+    form = server.client.post(
+        "/v1/files",
+        files={"file": ("a.txt", b"x")},
+        data={"purpose": "user_data"},
+        headers={"origin": origin},
+    )
+    error_of(form, 403)
     after = server.metrics()
     refused = 'octavo_requests_refused_total{,reason="page"}'
     assert after[refused] == before[refused] + 2

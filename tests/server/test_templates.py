@@ -17,6 +17,8 @@ from tests.server.test_errors import error_of
 STRICT = (
     "{{ bos_token }}{% if messages[0].content == 'bad' %}{{ raise_exception('Roles must alternate.') }}{% endif %}"
     "{% if messages[0].content == 'odd' %}{{ messages[7].content }}{% endif %}"
+    "{% if messages[0].content == 'long' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
+    "{% endfor %}{% endif %}"
 ) + CHAT_TEMPLATE
 
 
@@ -43,6 +45,20 @@ def test_a_template_s_error_is_told_with_its_text(strict: Server) -> None:
         assert words in error["message"]
         assert error["type"] == "invalid_request_error"
     assert chat(strict)["choices"]
+
+
+def test_a_template_without_end_is_the_request_s_error_and_others_go_on(strict: Server) -> None:
+    """Case 31: on the event loop it gets a hundredth of a second, and its time elsewhere."""
+    with strict.client.stream(
+        "POST",
+        "/v1/completions",
+        json={"prompt": "Hello", "max_tokens": 400, "ignore_eos": True, "stream": True},
+    ) as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith("data: ")
+        body = {"messages": [{"role": "user", "content": "long"}]}
+        assert "runs too long" in error_of(strict.post("/v1/chat/completions", **body), 400)["message"]
+        assert list(lines)[-2] == "data: [DONE]"
 
 
 def test_a_bos_is_not_doubled(strict: Server) -> None:

@@ -8,9 +8,9 @@ import logging
 import re
 import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from octavo.text.chat import ChatTemplate
 from octavo.text.continuation import Earlier, Prompt, continued_prompt
 from octavo.text.conversation import encode_conversation
 from octavo.text.infill import Infill
+from octavo.text.sandbox import Hurried, hurry
 from octavo.text.tool_turns import as_plain_turns, for_template
 
 if TYPE_CHECKING:
@@ -36,9 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["ModelFile", "Serving"]
 
 _logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 _LONG_TEXT = 16_384
 """Characters from which tokenizing (some milliseconds) would hold up other streams, and gets a thread."""
+_HURRY_S = 0.01
+"""Seconds that a template may take of the event loop, where streams run; most need a twentieth of it."""
 _TAG = ":latest"
 _MAX_WARNINGS = 256
 """Unknown fields that are warned of; a client may invent them without end."""
@@ -244,7 +248,7 @@ class Serving:
                 **template_kwargs,
             )
 
-        return encode() if size < _LONG_TEXT else await asyncio.to_thread(encode)
+        return await _soon(encode) if size < _LONG_TEXT else await asyncio.to_thread(encode)
 
     def shorten(self, tokens: list[int], most: int | None) -> list[int]:
         """The last `most` tokens of a prompt; a BOS at its front that the model wants counts among them and stays."""
@@ -274,7 +278,7 @@ class Serving:
                 self.tokenizer, self.template, turns, earlier, tools=tools, **template_kwargs
             )
 
-        return encode() if size < _LONG_TEXT else await asyncio.to_thread(encode)
+        return await _soon(encode) if size < _LONG_TEXT else await asyncio.to_thread(encode)
 
     def _for_template(
         self,
@@ -320,6 +324,15 @@ class Serving:
         """A control token's name; None where the model has none."""
         ids = [token] if isinstance(token, int) else list(token or ())
         return self.vocabulary.pieces[ids[0]].decode(errors="replace") if ids else None
+
+
+async def _soon(encode: Callable[[], _T]) -> _T:
+    """A short conversation's prompt, here and now, unless its template takes its time: then in a thread."""
+    try:
+        with hurry(_HURRY_S):
+            return encode()
+    except Hurried:
+        return await asyncio.to_thread(encode)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import jinja2
 from jinja2 import meta
 
 from octavo.errors import InvalidParameter
-from octavo.text.sandbox import Sandbox
+from octavo.text.sandbox import Hurried, Sandbox
 
 __all__ = ["ChatTemplate"]
 
@@ -68,6 +68,8 @@ class ChatTemplate:
         template = self._template
         try:
             return self._sandbox.run(template, variables)
+        except Hurried:
+            raise
         except Exception as error:
             reason = str(error) or type(error).__name__
             raise InvalidParameter(

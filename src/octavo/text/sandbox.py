@@ -1,20 +1,22 @@
 """Jinja for templates nobody has read, in Hugging Face's dialect. Knows Jinja's dangers, and no chats.
 
 Jinja's sandbox keeps a template from Python's internals and from changing its input, but not from using all
-memory or time. Here every loop turn, call and operator is counted, values have a greatest size, and what
-makes large values out of small ones is checked before it runs, or left out.
+memory or time. Here every loop turn, call, filter, test and operator is counted by the size of what it reads and makes,
+values have a greatest size, and what makes large values out of small ones is checked before it runs, or left out.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import jinja2
 from jinja2 import nodes
@@ -25,14 +27,30 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-__all__ = ["MAX_CHARACTERS", "MAX_SECONDS", "MAX_STEPS", "Sandbox"]
+__all__ = [
+    "GROWTH",
+    "MAX_CHARACTERS",
+    "MAX_SECONDS",
+    "MAX_SOURCE",
+    "MAX_STEPS",
+    "Hurried",
+    "Sandbox",
+    "hurry",
+]
 
-MAX_CHARACTERS = 16 * 2**20
-"""Of the output, and of any value."""
+MAX_CHARACTERS = 512 << 10
+"""Of the output, and of any value; or `GROWTH` times those of the input, where that is more. One operation on so much
+takes some ten milliseconds, in which nothing else of Python runs."""
+GROWTH = 8
 MAX_STEPS = 1_000_000
-"""Loop turns, calls and operators in one rendering; a template that is meant well needs a few per message."""
+"""In one rendering: loop turns, calls, filters and operators, and one more for each `_PER_STEP` characters that they
+read or make. A template that is meant well needs a few per message, and a few for each of its characters."""
 MAX_SECONDS = 2.0
 """A net under the other two."""
+MAX_SOURCE = 512 << 10
+"""Characters of a template; the longest that are known have a twentieth."""
+
+_PER_STEP = 64
 
 _MAX_BITS = 4096
 _ITEM = 8
@@ -41,26 +59,55 @@ _GROWING_METHODS = frozenset(
     {"center", "encode", "expandtabs", "format", "format_map", "ljust", "rjust", "translate", "zfill"}
 )
 _REMOVED_FILTERS = (
-    "batch", "center", "filesizeformat", "forceescape", "format", "pprint", "random", "slice", "truncate",
-    "urlencode", "urlize", "wordwrap", "xmlattr",
+    "batch", "center", "filesizeformat", "forceescape", "format", "pprint", "random", "slice", "striptags", "sum",
+    "truncate", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr",
 )  # fmt: skip
+_SORTING = ("dictsort", "groupby", "max", "min", "sort", "unique")
+"""These look at all of every item."""
+_OF_NUMBERS = frozenset({"bit_length", "denominator", "imag", "is_integer", "numerator", "real"})
 _REMOVED_GLOBALS = ("cycler", "joiner", "lipsum")
 
 
+class Hurried(Exception):
+    """The rendering takes longer than `hurry` allows; nothing else is wrong with it."""
+
+
 class _Meter:
-    """What one rendering has used."""
+    """What one rendering has used, and may."""
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self.deadline = time.monotonic() + MAX_SECONDS
+    def __init__(self, input_size: int) -> None:
+        self.most_characters = max(MAX_CHARACTERS, GROWTH * input_size)
+        self._steps = 0
+        self._most_steps = MAX_STEPS + input_size // 4
+        hurried = _hurried.get()
+        self._error: Exception = SecurityError("the template runs too long") if hurried is None else Hurried()
+        self._deadline = time.monotonic() + (MAX_SECONDS if hurried is None else hurried)
 
-    def step(self) -> None:
-        self.steps += 1
-        if self.steps > MAX_STEPS or time.monotonic() > self.deadline:
+    def step(self, *values: Any) -> None:
+        """One more, which reads or makes `values`."""
+        self.charge(sum(map(_length, values)))
+
+    def charge(self, size: int) -> None:
+        """One more, which reads or makes so many characters."""
+        self._steps += 1 + size // _PER_STEP
+        if self._steps > self._most_steps:
             raise SecurityError("the template runs too long")
+        if time.monotonic() > self._deadline:
+            raise self._error
 
 
 _meter: ContextVar[_Meter] = ContextVar("meter")
+_hurried: ContextVar[float | None] = ContextVar("hurried", default=None)
+
+
+@contextmanager
+def hurry(seconds: float) -> Iterator[None]:
+    """Renderings inside raise Hurried after so long: for a thread that has other things to do."""
+    token = _hurried.set(seconds)
+    try:
+        yield
+    finally:
+        _hurried.reset(token)
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -77,10 +124,20 @@ class Sandbox(ImmutableSandboxedEnvironment):
             del self.filters[name]
         for name in _REMOVED_GLOBALS:
             del self.globals[name]
+        for name in _SORTING:
+            self.filters[name] = _limited_sort(self.filters[name])
+        for name in ("string", "escape", "e"):
+            self.filters[name] = _limited_text(self.filters[name])
+        self.filters["round"] = _limited_round(self.filters["round"])
         self.filters["tojson"] = _to_json
         self.filters["replace"] = _replace
         self.filters["join"] = _limited_join(self.filters["join"])
         self.filters["indent"] = _limited_indent(self.filters["indent"])
+        for name, one in self.filters.items():
+            self.filters[name] = _metered(cast(Callable[..., Any], one))
+        for name, test in self.tests.items():
+            self.tests[name] = _metered(cast(Callable[..., Any], test))
+        self.finalize = _sized
         self.filters["_counted"] = _counted
         self.filters["_sized"] = _sized
         self.filters["_joined"] = _joined
@@ -89,7 +146,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def run(self, template: jinja2.Template, variables: dict[str, Any]) -> str:
         """The output of a compiled template."""
-        token = _meter.set(_Meter())
+        token = _meter.set(_Meter(_printed(variables, {})))
         try:
             pieces, size = [], 0
             for piece in template.generate(variables):
@@ -100,8 +157,21 @@ class Sandbox(ImmutableSandboxedEnvironment):
         finally:
             _meter.reset(token)
 
+    @staticmethod
+    def concat(parts: Iterable[str]) -> str:
+        """Of what a block, a macro or `set` has printed."""
+        pieces = list(parts)
+        size = sum(map(len, pieces))
+        _check_size(size)
+        joined = "".join(pieces)
+        if (meter := _meter.get(None)) is not None:
+            meter.step(joined)
+        return joined
+
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """Loops, assignments and `~` are no calls in Jinja; here they pass through filters that count."""
+        if len(source) > MAX_SOURCE:
+            raise SecurityError(f"it has {len(source)} characters; at most {MAX_SOURCE} are taken")
         template = super()._parse(source, name, filename)
         for parent in list(template.find_all(nodes.Node)):
             for field, value in parent.iter_fields():
@@ -122,26 +192,28 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Jinja would let `format` through to a safe variant, which pads to any width."""
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, (int, float, bytes)):  # to_bytes(10**9)
+            return attr in _OF_NUMBERS
         growing = isinstance(obj, str) and attr in _GROWING_METHODS
         return not growing and super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        _meter.get().step()
+        owner = getattr(obj, "__self__", None)
+        _meter.get().step(owner, *args, *kwargs.values())
         for argument in (*args, *kwargs.values()):
             _sized(argument)
-        owner = getattr(obj, "__self__", None)
         if isinstance(owner, str):
             name = getattr(obj, "__name__", "")
             if name == "replace":
                 return _replace(owner, *args, **kwargs)
             if name == "join" and len(args) == 1:
                 parts = list(args[0])
-                _check_size(sum(map(len, parts)) + len(owner) * len(parts))
-                return owner.join(parts)
-        return super().call(context, obj, *args, **kwargs)
+                _check_size(_printed(parts, {}) + len(owner) * len(parts))
+                return _made(owner.join(parts))
+        return _made(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        _meter.get().step()
+        _meter.get().step(left, right)
         if operator == "+":
             _check_size(_length(left) + _length(right))
         elif operator == "*":
@@ -154,7 +226,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 _check_bits(left.bit_length() * abs(right))
         elif isinstance(left, str):
             raise SecurityError("the template formats a text with %, which is not allowed")
-        return super().call_binop(context, operator, left, right)
+        return _made(super().call_binop(context, operator, left, right))
 
 
 class _Generation(Extension):
@@ -168,8 +240,30 @@ class _Generation(Extension):
 
 
 def _check_size(*sizes: int) -> None:
-    if max(sizes) > MAX_CHARACTERS:
-        raise SecurityError(f"the template makes a text of more than {MAX_CHARACTERS} characters")
+    meter = _meter.get(None)
+    most = MAX_CHARACTERS if meter is None else meter.most_characters
+    if max(sizes) > most:
+        raise SecurityError(f"the template makes a text of more than {most} characters")
+
+
+def _made(value: Any) -> Any:
+    """A value that is new, counted; what gives its items one by one is counted as it does."""
+    if isinstance(value, Iterator):
+        return _counted(value)
+    _check_size(_length(value))
+    _meter.get().step(value)
+    return value
+
+
+def _metered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter or a test that counts what it reads and what it makes."""
+
+    @functools.wraps(function)  # with the marks of jinja2.pass_context and its like
+    def metered(*args: Any, **kwargs: Any) -> Any:
+        _meter.get().step(*args, *kwargs.values())
+        return _made(function(*args, **kwargs))
+
+    return metered
 
 
 def _check_bits(bits: int) -> None:
@@ -178,7 +272,10 @@ def _check_bits(bits: int) -> None:
 
 
 def _length(value: Any) -> int:
-    return len(value) if isinstance(value, (str, list, tuple)) else 0
+    """About how many characters, not looking into its items."""
+    if isinstance(value, str):
+        return len(value)
+    return _ITEM * len(value) if isinstance(value, (list, tuple, dict)) else 0
 
 
 def _number(value: Any) -> int:
@@ -189,14 +286,16 @@ def _counted(values: Iterable[Any]) -> Iterator[Any]:
     """The iterable of a `for`, counting its turns."""
     meter = _meter.get()
     for value in values:
-        meter.step()
+        meter.step(value)
         yield _sized(value)
 
 
 def _sized(value: Any) -> Any:
-    """A value that gets a name. Lists that hold another list twice, in turn, would print without end."""
+    """A value that gets a name or is printed. Lists that hold another list twice, in turn, would print without end."""
     if not isinstance(value, str):
         _check_size(_printed(value, {}))
+    elif (meter := _meter.get(None)) is not None:
+        meter.step(value)
     return value
 
 
@@ -229,10 +328,10 @@ def _joined_node(concat: nodes.Concat) -> nodes.Filter:
 
 def _joined(values: list[Any]) -> str:
     """The operator `~`."""
-    _meter.get().step()
+    _check_size(_printed(values, {}))
     parts = list(map(str, values))
     _check_size(sum(map(len, parts)))
-    return "".join(parts)
+    return str(_made("".join(parts)))
 
 
 def _replace(text: Any, old: Any, new: Any, count: int | None = None) -> str:
@@ -247,9 +346,37 @@ def _limited_join(join: Callable[..., str]) -> Callable[..., str]:
     @jinja2.pass_eval_context
     def limited(context: Any, value: Iterable[Any], d: str = "", attribute: str | int | None = None) -> str:
         values = list(value)
-        _check_size(len(values) * len(str(d)) + sum(len(v) for v in values if isinstance(v, str)))
+        _check_size(len(values) * len(str(d)) + _printed(values, {}))
         joined: str = join(context, values, d, attribute)
         return joined
+
+    return limited
+
+
+def _limited_sort(sort: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(sort)
+    def limited(environment: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        values = value if isinstance(value, (Mapping, str)) else list(value)
+        _meter.get().charge(_printed(values, {}))
+        return sort(environment, values, *args, **kwargs)
+
+    return limited
+
+
+def _limited_text(made: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(made)
+    def limited(value: Any) -> Any:
+        _check_size(_printed(value, {}))
+        return made(value)
+
+    return limited
+
+
+def _limited_round(rounded: Callable[..., Any]) -> Callable[..., Any]:
+    def limited(value: float, precision: int = 0, method: Any = "common") -> Any:
+        if abs(precision) > 20:
+            raise SecurityError(f"round is asked for {precision:.3g} digits; at most 20 are allowed")
+        return rounded(value, precision, method)
 
     return limited
 
@@ -273,13 +400,23 @@ def _to_json(
     """What templates are written for: plain JSON, without the HTML escapes of Jinja's own filter."""
     if indent is not None and not 0 <= indent <= 16:
         raise SecurityError(f"tojson is asked for an indent of {indent}; at most 16 are allowed")
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    _check_size(_printed(value, {}))
+    if indent is None and separators is None:
+        return json.dumps(value, ensure_ascii=ensure_ascii, sort_keys=sort_keys)
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    pieces, size = [], 0
+    for piece in encoder.iterencode(value):  # depth times width, or long separators
+        size += len(piece)
+        _check_size(size)
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 def _date_format(text: str) -> str:
-    """The C library pads dates to any width it is asked for."""
+    """The C library pads dates to any width it is asked for, and repeats what it is asked for often."""
+    _check_size(64 * len(text))
     if re.search(r"\d{3}", text):
         raise SecurityError(f"the date format {text[:40]!r} has a width of three digits or more")
     return text
