@@ -93,12 +93,14 @@ def reach(tiny_engine: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
     assert server.stop() == 0
 
 
-def _ask(server: Server, method: str, target: str, body: bytes | None = None, **headers: str) -> bytes:
+def _ask(
+    server: Server, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None
+) -> bytes:
     """As it stands: other clients would put `..` away."""
     url = httpx2.URL(server.url)
     connection = http.client.HTTPConnection(url.host, url.port or 0, timeout=60)
     try:
-        connection.request(method, target, body, headers)
+        connection.request(method, target, body, headers or {})
         answer = connection.getresponse()
         told = answer.read()
     finally:
@@ -208,9 +210,7 @@ def test_no_value_of_a_request_reaches_beyond_the_server(reach: Reach) -> None:
     for method, target in _targets(reach.values):
         assert SECRET.encode() not in _ask(server, method, target)
     for path, document in _documents(reach.values):
-        told = _ask(
-            server, "POST", path, json.dumps(document).encode(), **{"content-type": "application/json"}
-        )
+        told = _ask(server, "POST", path, json.dumps(document).encode(), {"content-type": "application/json"})
         assert SECRET.encode() not in told
     for value in reach.values:
         text = value.replace("\0", "")
@@ -224,7 +224,7 @@ def test_no_value_of_a_request_reaches_beyond_the_server(reach: Reach) -> None:
             "range",
         ):
             assert SECRET.encode() not in _ask(
-                server, "GET", "/v1/files/file-0/content", **{name: text[:500]}
+                server, "GET", "/v1/files/file-0/content", None, {name: text[:500]}
             )
         form = {"file": (value, b"x"), "purpose": (None, b"user_data")}
         assert server.client.post("/v1/files", files=form).status_code in (200, 400)
