@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from octavo.engine.replay import replay
 from tests.fuzz.bodies import FORM
 from tests.fuzz.conftest import Target
 
@@ -148,8 +149,11 @@ def test_a_full_disk_stops_what_needs_it_and_nothing_else(server: Target, disk: 
     assert _upload(server).status_code == _batch(server, file_id).status_code == 200
     log = _end(server)
     assert log.count("The step log") == 1 and "ends here" in log
+    [run] = replay(disk.path / "steps.jsonl")
+    assert run.steps and run.difference is None
 
 
+@pytest.mark.slow
 def test_a_pull_to_a_full_disk_leaves_nothing(disk: SmallDisk, tiny_model_path: Path) -> None:
     disk.fill()
     pull = [sys.executable, "-m", "octavo", "pull", str(tiny_model_path)]

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from octavo.engine import steplog
 from octavo.engine.replay import replay
 from octavo.engine.steplog import Head
 from octavo.errors import ModelError
@@ -65,10 +66,13 @@ def _with_head(path: Path, target: Path, **changes: object) -> Path:
     return target
 
 
-def test_a_step_log_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+def test_a_step_log_that_unpacks_to_gigabytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(tmp_path / "steps.jsonl", 0)
-    bomb = zlib.compress(bytes(200 << 20))
-    assert len(bomb) < 1 << 20
+    monkeypatch.setattr(steplog, "_MAX_PIECES_BYTES", 1 << 20)
+    bomb = zlib.compress(bytes(2 << 20))
+    assert len(bomb) < 1 << 14
     with pytest.raises(ModelError, match="damaged head"):
         replay(_with_head(tmp_path / "steps.jsonl", tmp_path / "bomb.jsonl", pieces=bomb))
 
