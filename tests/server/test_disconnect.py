@@ -39,7 +39,7 @@ def test_a_client_that_leaves_frees_its_blocks(server: Server, extra: dict[str, 
 
 
 def test_clients_that_leave_the_queue_are_never_served(server: Server) -> None:
-    """200 blocks hold eight of these at once; some may end meanwhile."""
+    """Cases 4 and 5: 200 blocks hold eight of these at once; some may end meanwhile."""
     before = server.metrics()
     bodies = [{**ENDLESS, "prompt": [70 + i] * 400, "stream": i % 2 == 0} for i in range(40)]
     connections = [start(server, body) for body in bodies]
