@@ -33,7 +33,7 @@ from rich.table import Table
 
 from benchmarks.engine import processor
 
-__all__ = ["Crowd", "metric", "stream", "streams"]
+__all__ = ["Crowd", "metric", "settled", "stream", "streams"]
 
 READER_BUFFER = 4096
 READER = {"prompt": "a b c d " * 20, "max_tokens": 1, "echo": True, "logprobs": 100, "stream": True}
@@ -162,7 +162,10 @@ def served(model: str) -> Iterator[tuple[int, psutil.Process]]:
     with tempfile.TemporaryDirectory() as data:
         command = ["serve", model, "--port", "0", "--speculation", "off", "--data-dir", data]
         process = subprocess.Popen(
-            [sys.executable, "-m", "octavo", *command], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "octavo", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # a line for each connection that says nothing
+            text=True,
         )
         assert process.stdout is not None
         match = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
