@@ -14,7 +14,7 @@ from octavo.server.deadlines import set_deadline
 from octavo.server.limits import read_body
 from octavo.server.serving import Serving
 
-__all__ = ["json_response", "read_request"]
+__all__ = ["json_response", "kept_json", "read_request"]
 
 
 B = TypeVar("B", bound=Body)
@@ -34,3 +34,9 @@ async def read_request(request: Request, kind: type[B]) -> tuple[Serving, B]:
 def json_response(value: Any, status: int = 200) -> Response:
     """`value` as the whole answer."""
     return Response(orjson.dumps(value), status, media_type="application/json")
+
+
+def kept_json(value: Any) -> bytes:
+    """`value` as JSON that stays in memory. What orjson returns holds 16 KiB, or its last doubling, however short it
+    is; a copy holds what it says."""
+    return memoryview(orjson.dumps(value)).tobytes()

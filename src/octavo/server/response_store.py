@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from octavo.errors import ServerError
+from octavo.server.replies import kept_json
 from octavo.storage.database import Database
 from octavo.storage.records import ResponseRecord
 from octavo.storage.runners import Runners
@@ -119,7 +120,7 @@ class ResponseStore:
             _logger.error("the response %s is not stored: %s", record.id, why)
             body = orjson.loads(record.body) | {"store": False}
             if record.id in self._recent:
-                self._remember(msgspec.structs.replace(record, body=orjson.dumps(body)))
+                self._remember(msgspec.structs.replace(record, body=kept_json(body)))
         finally:
             if self._writing.get(record.id) is asyncio.current_task():
                 del self._writing[record.id]
@@ -144,4 +145,4 @@ def _failed(record: ResponseRecord) -> ResponseRecord:
     body = orjson.loads(record.body)
     message = "The server ended before this response did; send the request again."
     body |= {"status": "failed", "error": {"code": "server_error", "message": message}}
-    return msgspec.structs.replace(record, status="failed", body=orjson.dumps(body), runner=None)
+    return msgspec.structs.replace(record, status="failed", body=kept_json(body), runner=None)

@@ -28,7 +28,7 @@ from octavo.server.auth import owner_of, reads_of
 from octavo.server.deadlines import in_time, take_deadline
 from octavo.server.document import STORAGE, Operation
 from octavo.server.prompting import ChatPrompt, read_answer, reasoning_kwargs
-from octavo.server.replies import json_response, read_request
+from octavo.server.replies import json_response, kept_json, read_request
 from octavo.server.response_runs import ResponseRun, ResponseRuns
 from octavo.server.response_store import ResponseStore
 from octavo.server.running import TARGET_HEADERS, answer_request, start_answer
@@ -70,8 +70,8 @@ async def create_response(request: Request) -> Response:
             owner=owner,
             created_at=created_s,
             status=reply.response["status"],
-            body=orjson.dumps(reply.response),
-            items=orjson.dumps(asked.items),
+            body=kept_json(reply.response),
+            items=kept_json(asked.items),
             tokens=None if ids is None else struct.pack(f"<{len(ids)}i", *ids),
             digest=_digest(serving, asked.prompt.digest),
         )
