@@ -251,7 +251,7 @@ def test_a_disk_that_takes_nothing_keeps_no_answer_back(tiny_engine: dict[str, A
     path = f"/v1/responses/{made['id']}"
     server.until(lambda: server.client.get(path).json()["store"] is False)
     refused = server.post("/v1/responses", input="Hello", background=True)
-    assert refused.status_code == 500
+    assert refused.status_code == 503
     server.process.terminate()
     code, log = server.end()
     assert code == 0
