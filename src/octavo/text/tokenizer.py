@@ -190,12 +190,12 @@ class Tokenizer:
         try:
             rules = msgspec.json.decode(_rules_path(path).read_bytes(), type=Rules)
             library = tokenizers.Tokenizer.from_file(str(path))
+            return cls(library, vocabulary, rules)
         except Exception as error:  # the library raises bare Exception
             raise ModelError(
                 f"The tokenizer {path} cannot be read ({error}); "
                 "delete its folder and the model is converted anew."
             ) from error
-        return cls(library, vocabulary, rules)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:

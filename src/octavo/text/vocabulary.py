@@ -137,7 +137,10 @@ class Vocabulary:
         starts, ends = offsets[:-1], offsets[1:]
         if offsets[0] != 0 or offsets[-1] != blob_bytes or not all(map(le, starts, ends)):
             raise damaged
-        return cls([blob[start:end] for start, end in zip(starts, ends, strict=True)], _little(special))
+        special = _little(special)
+        if max(special, default=0) >= max(size, 1):
+            raise damaged
+        return cls([blob[start:end] for start, end in zip(starts, ends, strict=True)], special)
 
 
 def byte_alphabet() -> dict[str, int]:
