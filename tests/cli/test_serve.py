@@ -163,6 +163,7 @@ def test_settings_are_read_again(tiny_model_path: Path, tmp_path: Path) -> None:
         assert _end(process, signal.SIGTERM)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_server_with_keys_does_not_become_an_open_one(tiny_model_path: Path, tmp_path: Path) -> None:
     config = tmp_path / "octavo.toml"
     config.write_text("api-key = 'some-key'\n")

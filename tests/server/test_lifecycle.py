@@ -228,7 +228,8 @@ def test_openais_client_raises_for_an_answer_that_was_cut_off(tiny_engine: dict[
 
 def test_who_neither_sends_nor_reads_does_not_hold_up_the_end(tiny_engine: dict[str, Any]) -> None:
     """A body that stops on its way is refused, a stream that nobody reads is cut; one line of log, no traceback."""
-    server = Server(tiny_engine, drain_timeout_s=1.0)
+    # With the usual buffer the server would cut such a reader off before.
+    server = Server(tiny_engine, drain_timeout_s=1.0, stream_buffer_bytes=1 << 30)
     address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
     body = msgspec.json.encode(
         {"prompt": "a", "max_tokens": 400, "n": 40, "logprobs": 100, "stream": True, "ignore_eos": True}

@@ -126,6 +126,7 @@ async def test_an_open_server_may_get_keys(caplog: pytest.LogCaptureFixture) -> 
     assert settings.keys.keyed and settings.keys.identity_of(b"one")
 
 
+@pytest.mark.slow
 def test_a_removed_keys_requests_finish_and_its_batch_waits_for_it(
     tiny_engine: dict[str, Any], tmp_path: Path
 ) -> None:
