@@ -3,6 +3,7 @@
 Of all checks these are off: positive_data_acceptance in the first run (a body may fit its schema and not this model or
 its own other fields: a token id outside the vocabulary, a prompt that is too long, two constraints; 400 is right then;
 the second run has it on), ignored_auth (this server has no key) and missing_required_header (no header is required).
+`timeout` is left out: one that is short enough is answered with 504, which is right, and a server error to the tool.
 Headers and query parameters that nobody knows are not made: a server passes them over, as HTTP wants it.
 """
 
@@ -137,6 +138,8 @@ def plain(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_no_500_and_nothing_undocumented(small: Server, tmp_path: Path) -> None:
     document = small.client.get("/openapi.json").json()
+    for schema in document["components"]["schemas"].values():
+        schema.get("properties", {}).pop("timeout", None)
     operations = sum(len(methods) for methods in document["paths"].values())
     all_fields, served = tmp_path / "all", tmp_path / "served"
     all_fields.mkdir()
