@@ -130,6 +130,7 @@ async def create_response(request: Request) -> Response:
     return _followed(run, 0) if body.stream else Response(told, media_type="application/json")
 
 
+@in_time
 async def count_input_tokens(request: Request) -> Response:
     """How many tokens the prompt of a response would have."""
     serving, body = await read_request(request, InputTokensRequest)
