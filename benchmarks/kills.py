@@ -137,6 +137,11 @@ class Streams:
         waits = sorted(heard - killed_s for heard in self._first_after)
         return Recovery(waits[0], waits[len(waits) // 2], waits[-1])
 
+    async def goes_on(self) -> None:
+        """Wait until somebody has heard something since the last kill."""
+        while max(self.heard_s) <= self._killed_s:  # noqa: ASYNC110 - it comes from another process
+            await asyncio.sleep(0.005)
+
     def killed(self) -> float:
         """Now; from here on it is noted when each client hears its next token."""
         self._first_after = [0.0] * len(self._requests)

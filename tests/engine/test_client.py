@@ -247,7 +247,7 @@ async def test_deaths_without_progress_end_in_an_error_for_every_open_request(
     os.kill(client.info.pid, signal.SIGKILL)
     outputs = [output async for output in stream]
     assert [(o.child, o.finish_reason) for o in outputs[-2:]] == [(0, "error"), (1, "error")]
-    assert "died 5 times without progress (exit code 3)" in (outputs[-1].error or "")
+    assert "died 6 times without progress (exit code 3)" in (outputs[-1].error or "")
     assert client.dead
     assert not client.healthy
     with pytest.raises(EngineDied, match="restart the server"):

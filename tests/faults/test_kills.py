@@ -29,9 +29,13 @@ async def test_kill_9_twenty_times_changes_no_answer() -> None:
         end = asyncio.Event()
         clients = asyncio.create_task(streams.until(end))
         for kill in range(KILLS):
-            # A fifth of the kills come while the engine is loading or has just begun again.
-            await asyncio.sleep(dice.uniform(0.05, 0.6) if kill % 5 == 4 else dice.uniform(1.0, 4.0))
+            if kill % 5 == 4:  # while the engine is loading, or has just begun again
+                await asyncio.sleep(dice.uniform(0.05, 0.6))
+            else:
+                await streams.goes_on()
+                await asyncio.sleep(dice.uniform(0.0, 3.0))
             assert not clients.done(), clients.exception()
+            streams.killed()
             await _kill(server_pid=server.pid)
         await asyncio.sleep(1)
         end.set()

@@ -281,7 +281,7 @@ def test_a_server_whose_engine_cannot_be_brought_back_ends(
     ] * 3
     code, log = own_server.end()
     assert code == 1
-    assert "EngineDied: The engine died 5 times without progress" in log
+    assert "EngineDied: The engine died 10 times without progress" in log
     assert "Traceback" not in log
 
 

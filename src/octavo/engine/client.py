@@ -43,7 +43,7 @@ __all__ = ["EngineClient", "Observer"]
 
 MAX_DEATHS = 5
 """Deaths in a row without a token between them, and of which nothing was learned, after which the client gives up …"""
-MAX_KILLS = 20
+MAX_KILLS = 10
 """… or so many where a signal from outside ended each."""
 STEADY_S = 30.0
 """A process that served this long did not die of what killed the one before."""
