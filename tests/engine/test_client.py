@@ -14,6 +14,8 @@ import pytest
 
 from octavo.config import EngineConfig
 from octavo.engine import client as client_module
+from octavo.engine import patience
+from octavo.engine.child import Child
 from octavo.engine.client import EngineClient
 from octavo.engine.stream import Stream
 from octavo.errors import EngineDied, InvalidParameter, ModelError, Quarantined, ServerError
@@ -149,7 +151,7 @@ async def test_a_request_that_ends_the_engine_alone_twice_is_quarantined(
     assert "ended twice while it computed this request alone (the last time: exit code 1)" in (
         outputs[0].error or ""
     )
-    assert client.restarts == 2
+    await until(lambda: client.restarts == 2)
     assert "a crash in a step" in capfd.readouterr().err
     with pytest.raises(Quarantined, match="not tried again"):
         client.generate("again", [CRASH], SamplingParams(n=2, max_tokens=5))
@@ -213,6 +215,25 @@ async def test_a_spare_process_takes_over(client: EngineClient, monkeypatch: pyt
     assert (await reader)["a", 0] == expected((5,), 1, 400)
 
 
+async def test_a_process_that_dies_before_it_is_told_what_to_load_is_replaced(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, killed = Child.begin, list[int]()
+
+    def begin_dead(child: Child, config: EngineConfig) -> bool:
+        if len(killed) < 2:
+            killed.append(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
+            child._process.wait()
+        return begin(child, config)
+
+    monkeypatch.setattr(Child, "begin", begin_dead)
+    os.kill(client.info.pid, signal.SIGKILL)
+    tokens = await collect(client.generate("a", [5], SamplingParams(seed=3, max_tokens=5)))
+    assert tokens == {("a", 0): expected((5,), 3, 5)}
+    assert client.restarts == 3
+
+
 async def test_signals_from_outside_are_no_strike_unless_the_same_step_dies_again(
     client: EngineClient,
 ) -> None:
@@ -226,7 +247,7 @@ async def test_signals_from_outside_are_no_strike_unless_the_same_step_dies_agai
     assert (await reader)["a", 0] == expected((5,), 1, 400)
     outputs = [o async for o in client.generate("b", [SUICIDE, 4], SamplingParams(max_tokens=9))]
     assert "signal 9" in (outputs[-1].error or "")
-    assert client.restarts == 4 + 3
+    await until(lambda: client.restarts == 4 + 3)
 
 
 async def test_a_broken_engine_is_no_request_s_fault(client: EngineClient) -> None:
@@ -240,7 +261,7 @@ async def test_a_broken_engine_is_no_request_s_fault(client: EngineClient) -> No
 async def test_deaths_without_progress_end_in_an_error_for_every_open_request(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(client_module, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(patience, "BACKOFF_S", 0.001)
     client = await EngineClient.start(config(f"/once{tmp_path}/started"), COMMAND)
     stream = client.generate("a", [5], SamplingParams(n=2, max_tokens=None))
     await anext(stream)

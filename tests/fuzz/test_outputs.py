@@ -18,7 +18,7 @@ import pytest
 from octavo.backends.base import TokenSample
 from octavo.config import EngineConfig
 from octavo.engine import child as child_module
-from octavo.engine import client as client_module
+from octavo.engine import patience
 from octavo.engine.child import Children, Death
 from octavo.engine.client import EngineClient
 from octavo.engine.heartbeat import Heartbeat
@@ -78,7 +78,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     PlayedChild.born.clear()
     monkeypatch.setattr(child_module, "Child", PlayedChild)
     monkeypatch.setattr(Children, "prepare", lambda _: None)
-    monkeypatch.setattr(client_module, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(patience, "BACKOFF_S", 0.0)
     yield
     for child in PlayedChild.born:
         child.socket.close()

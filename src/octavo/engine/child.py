@@ -65,12 +65,15 @@ class Child:
         finally:
             os.close(memory)
 
-    def begin(self, config: EngineConfig) -> None:
-        """Load this. Raises OSError where the process has died."""
+    def begin(self, config: EngineConfig) -> bool:
+        """Load this. False: the process has died, which its connection and its `end` tell too."""
         self.began_s = time.monotonic()
-        self.socket.sendall(
-            frame(Init(config))
-        )  # the first message to a fresh socket: it fits, and cannot block
+        try:
+            # The first message to a fresh socket: it fits the buffer, and cannot block.
+            self.socket.sendall(frame(Init(config)))
+        except OSError:
+            return False
+        return True
 
     @property
     def pid(self) -> int:
@@ -123,12 +126,9 @@ class Children:
         """One that loads: the spare one, or a new one."""
         child, self._spare = self._spare, None
         if child is not None:
-            try:
-                child.begin(self._config)
-            except OSError:  # nobody looks after it: it may be gone
-                child.kill()
-            else:
+            if child.begin(self._config):
                 return child
+            child.kill()  # nobody looks after a spare one: it was gone
         child = Child(self._command)
         child.begin(self._config)
         return child

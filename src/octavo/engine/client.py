@@ -30,8 +30,9 @@ from octavo.engine.messages import (
     Stats,
 )
 from octavo.engine.observer import Observer
+from octavo.engine.patience import Patience
 from octavo.engine.stream import Stream
-from octavo.engine.suspicion import Quarantine, Suspicion
+from octavo.engine.suspicion import NOTHING, Finding, Quarantine, Suspicion
 from octavo.engine.wire import WireError
 from octavo.errors import EngineDied, InvalidParameter
 from octavo.memory.accounting import Report
@@ -41,16 +42,6 @@ from octavo.scheduling.outputs import FinishReason, SequenceOutput
 
 __all__ = ["EngineClient", "Observer"]
 
-MAX_DEATHS = 5
-"""Deaths in a row without a token between them, and of which nothing was learned, after which the client gives up …"""
-MAX_KILLS = 10
-"""… or so many where a signal from outside ended each."""
-STEADY_S = 30.0
-"""A process that served this long did not die of what killed the one before."""
-BACKOFF_S = 0.1
-"""Between the second death in a row and the third process; the first is replaced at once, and each later one waits
-twice as long as the one before."""
-MAX_BACKOFF_S = 5.0
 EXIT_S = 2.0
 """How long a process that closed its end, or was told to, may take to exit."""
 LOOK_S = 0.25
@@ -63,8 +54,6 @@ HUNG_STEPS = 20
 """… or after so many times what the step should take, if that is longer."""
 TRIAL_S = 10.0
 """How long others wait at most while suspects are tried."""
-MAX_CULPRITS = 3
-"""Requests in a row that ended the engine, without a token of anybody between them: then it is not they."""
 
 _logger = logging.getLogger(__name__)
 
@@ -108,12 +97,11 @@ class EngineClient:
         self._closing = False
         self._dead: str | None = None
         self._gave_up = asyncio.Event()
-        self._deaths = self._faults = 0
+        self._patience = Patience()
         self._restarts = 0
         self._load_s = 0.0
         self._suspicion = Suspicion()
         self._quarantine = Quarantine()
-        self._culprits = 0
         self._look = Look(LOOK_S)
         self._looking: asyncio.TimerHandle | None = None
         self._on_trial_s = 0.0
@@ -137,7 +125,7 @@ class EngineClient:
         """Wait for the engine to have loaded. Raises what kept it from that, or EngineDied."""
         if self._supervisor is None:
             self._started = asyncio.get_running_loop().create_future()
-            self._supervisor = asyncio.create_task(self._supervise())
+            self._supervisor = asyncio.create_task(self._supervise_or_give_up())
         assert self._started is not None
         try:
             await asyncio.shield(self._started)
@@ -336,7 +324,7 @@ class EngineClient:
         if opened is None:  # aborted meanwhile
             return
         opened.record.check(output, self.info.capacity)
-        self._deaths = self._faults = self._culprits = 0
+        self._patience.progress()
         if (output.samples or output.vector) and self._suspicion.passed(output.request_id):
             self._admit_all()
         if output.finish_reason == "error":  # a request fails as a whole
@@ -379,6 +367,17 @@ class EngineClient:
         if not self._started.done():
             self._started.set_result(None)
 
+    async def _supervise_or_give_up(self) -> None:
+        try:
+            await self._supervise()
+        except Exception as error:  # without this nobody would ever be answered
+            _logger.exception("the engine is no longer looked after")
+            assert self._started is not None
+            if self._started.done():
+                self._give_up("cannot be started again", repr(error))
+            else:
+                self._started.set_exception(error)
+
     async def _supervise(self) -> None:
         """Connect to the process; each time it is lost, replace it, until closed or hopeless."""
         assert self._started is not None
@@ -392,23 +391,18 @@ class EngineClient:
             if not self._started.done():
                 self._started.set_exception(self._start_error(ended.words))
                 return
-            if served_s > STEADY_S:
-                self._deaths = self._faults = 0
-            self._deaths += 1
-            self._faults += not ended.outside
             _logger.error(
                 "the engine process %d ended (%s); restarting it for %d open requests",
                 self._child.pid,
                 ended.words,
                 len(self._open),
             )
-            if loaded and self._suspect(ended):
-                self._deaths = self._faults = 0
-            if self._faults >= MAX_DEATHS or self._deaths >= MAX_KILLS or self._culprits >= MAX_CULPRITS:
-                self._give_up(ended.words)
+            learned, culprit = self._suspect(ended) if loaded else NOTHING
+            self._patience.died(served_s, outside=ended.outside, learned=learned, culprit=culprit is not None)
+            if self._patience.exhausted:
+                self._give_up(self._patience.exhausted, ended.words)
                 return
-            if self._deaths > 1:
-                await asyncio.sleep(min(BACKOFF_S * 2 ** (self._deaths - 2), MAX_BACKOFF_S))
+            await asyncio.sleep(self._patience.wait_s)
             self._child = self._children.begin()
             self._restarts += 1
             if self.observer is not None:
@@ -426,8 +420,8 @@ class EngineClient:
         loaded, self._serving = self._serving, False
         return loaded
 
-    def _suspect(self, ended: Death) -> bool:
-        """The engine died: who may have done it? True: something was learned of it."""
+    def _suspect(self, ended: Death) -> Finding:
+        """The engine died: who may have done it?"""
         heartbeat = self._child.heartbeat
         step = [name for name in heartbeat.names or () if name in self._open]
         if not step and (heartbeat.stepping or not ended.outside):
@@ -441,7 +435,7 @@ class EngineClient:
         elif finding.learned:
             trial = ", ".join(self._suspicion.trial)
             _logger.warning("it was computing %d requests; these alone are tried now: %s", len(step), trial)
-        return finding.learned
+        return finding
 
     def _convict(self, request_id: str, ended: str) -> None:
         """End a request that the engine cannot compute, and remember it."""
@@ -451,7 +445,6 @@ class EngineClient:
         _logger.error(
             "request %s is not tried again: the engine ended twice in it alone (%s)", request_id, ended
         )
-        self._culprits += 1
         if self.observer is not None:
             self.observer.on_quarantine()
         self._forget(request_id, "error")
@@ -485,13 +478,8 @@ class EngineClient:
         error: errors.OctavoError = kind(self._failed.message)
         return error
 
-    def _give_up(self, ended: str) -> None:
+    def _give_up(self, what: str, ended: str) -> None:
         why = self._failed.message if self._failed is not None else ended
-        times = (
-            f"ended with {self._culprits} requests in a row, without progress between them"
-            if self._culprits >= MAX_CULPRITS
-            else f"died {self._deaths} times without progress"
-        )
-        self._dead = f"The engine {times} ({why}); restart the server."
+        self._dead = f"The engine {what} ({why}); restart the server."
         self._gave_up.set()
         self.finish_all("error", self._dead)

@@ -16,7 +16,7 @@ from octavo.config import Pooling
 from octavo.errors import Quarantined
 from octavo.sampling.params import SamplingParams
 
-__all__ = ["Finding", "Quarantine", "Suspicion"]
+__all__ = ["NOTHING", "Finding", "Quarantine", "Suspicion"]
 
 STRIKES = 2
 """Deaths alone in a step, after which a request is not tried again."""
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     """It is not tried again."""
 
 
-_NOTHING = Finding(False)
+NOTHING = Finding(False)
 
 
 class Suspicion:
@@ -75,7 +75,7 @@ class Suspicion:
         self._last = identity
         if (outside and not again) or not step:
             self._try(self._trial, *self._later)
-            return _NOTHING
+            return NOTHING
         if len(step) == 1:
             (name,) = step
             self._strikes[name] = self._strikes.get(name, 0) + 1
