@@ -4,9 +4,8 @@
 
 `octavo serve` runs as it is started by anybody. Eight streams are timed with the crowd and without it, in turns; what
 counts is the ratio of a pair, and how the ratios spread. The crowd is a process of its own. A silent connection that is
-closed (after 20 s) is opened again. A reader asks for a stream with log-probabilities that is longer than the buffers
-on the way; the honest ones are timed when these have been computed, since what a reader asks for it is given: keys
-share the engine among those who ask, and this is about what connections cost.
+closed (after 20 s) is opened again. A reader asks for a large answer for which nothing is computed: what a client has
+computed it is given (keys share the engine among those who ask), and this is about what connections cost.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from benchmarks.engine import processor
 __all__ = ["Crowd", "metric", "settled", "stream", "streams"]
 
 READER_BUFFER = 4096
-READER = {"prompt": "a b c d " * 20, "max_tokens": 1, "echo": True, "logprobs": 100, "stream": True}
-"""Its answer has 200 kB, and costs hardly more than a prompt."""
+READER = b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n"
+"""What readers ask for: more than the buffers on the way hold, and nothing is computed for it."""
 
 
 def request(path: str, body: dict[str, Any]) -> bytes:
@@ -91,7 +90,7 @@ async def crowd(port: int, silent: int, readers: int) -> int:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READER_BUFFER)
         connection.setblocking(False)
         await loop.sock_connect(connection, ("127.0.0.1", port))
-        await loop.sock_sendall(connection, request("/v1/completions", READER))
+        await loop.sock_sendall(connection, READER)
         await loop.sock_recv(connection, 1)
         return connection
 
