@@ -21,6 +21,7 @@ def test_honest_streams_beside_a_crowd(model_dir: Path) -> None:
     port = int(server.url.rpartition(":")[2])
     alone = asyncio.run(streams(port, 8, 64))
     process = psutil.Process(server.process.pid)
+    Crowd(port, 20, 2).close()  # what is opened once and kept
     server.client.close()
     server.client = type(server.client)(base_url=server.url, timeout=600, trust_env=False)
     server.until(lambda: server.metrics()["octavo_connections"] == 1)
@@ -34,7 +35,7 @@ def test_honest_streams_beside_a_crowd(model_dir: Path) -> None:
     crowd.close()
     server.until(lambda: server.metrics()["octavo_connections"] == 1)
     server.until_idle()
-    assert process.num_fds() <= files
-    assert process.num_threads() <= threads + 1
+    server.until(lambda: process.num_fds() <= files)  # a connection that was cut off is closed in a moment
+    assert process.num_threads() <= threads
     assert asyncio.run(streams(port, 8, 64)) == alone
     assert server.stop() == 0
