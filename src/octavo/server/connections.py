@@ -86,15 +86,19 @@ class Connection:
         self._since_s: float | None = None
 
     def drop(self, reason: Drop) -> None:
-        """Reset it: the peer learns at once, and nothing that waits for it is kept."""
+        """Cut it off. It is reset, so that nothing that waits for it is kept; one that asked nothing is only closed:
+        a client that keeps it for later requests sees that before the next."""
         if self.dropped is not None:
             return
         self.dropped = reason
         self.connections.closed(self)
         self.connections.observer.on_dropped(reason)
-        with contextlib.suppress(OSError):
-            linger = struct.pack("ii", 1, 0)
-            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        if reason != "idle":
+            with contextlib.suppress(OSError):
+                linger = struct.pack("ii", 1, 0)
+                self.transport.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, linger
+                )
         self.transport.abort()
 
     def stalled_s(self, now_s: float) -> float:
