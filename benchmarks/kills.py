@@ -1,6 +1,6 @@
 """What streams feel of an engine that dies: kill -9 again and again under a mixed load, over HTTP.
 
-    python -m benchmarks.kills [--kills 20] [--every 5]
+    python -m benchmarks.kills [--kills 20] [--every 5] [--tokens 64]
 
 32 clients stream from `octavo serve` with the default model: a quarter greedy, a quarter seeded, a quarter under a
 JSON schema, a quarter with n = 2; what has ended is asked anew. For each kill the table says how long it took until the
@@ -34,8 +34,8 @@ from rich.table import Table
 __all__ = ["Recovery", "Streams", "engine_of", "serving", "wait_until_ready"]
 
 STREAMS = 32
-TOKENS = 120
-"""Of an answer without a schema."""
+TOKENS = 64
+"""Of an answer at most. What has to be computed again after a kill grows with it."""
 
 WORKS = (
     "Tell the story of a lighthouse keeper who finds a letter.",
@@ -67,7 +67,7 @@ Answer = tuple[tuple[int, str, tuple[str, ...], tuple[float, ...], str], ...]
 """Per choice: its index, text, tokens by id, log-probabilities, and why it ended."""
 
 
-def bodies() -> list[dict[str, Any]]:
+def bodies(tokens: int = TOKENS) -> list[dict[str, Any]]:
     """32 requests: eight of each kind."""
     found = []
     for number in range(STREAMS):
@@ -77,7 +77,7 @@ def bodies() -> list[dict[str, Any]]:
             "stream": True,
             "logprobs": True,
             "return_tokens_as_token_ids": True,
-            "max_tokens": TOKENS,
+            "max_tokens": tokens,
         }
         match kind:
             case 0:
@@ -192,7 +192,18 @@ class Streams:
 def serving(*options: str) -> Iterator[tuple[str, psutil.Process]]:
     """`octavo serve` with the default model: its address and process."""
     with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", "octavo", "serve", "--port", "0", "--data-dir", data, *options]
+        command = [
+            sys.executable,
+            "-m",
+            "octavo",
+            "serve",
+            "--port",
+            "0",
+            "--data-dir",
+            data,
+            "--no-access-log",
+            *options,
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
@@ -219,12 +230,12 @@ async def wait_until_ready(url: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def measure(kills: int, every_s: float) -> list[Recovery]:
+async def measure(kills: int, every_s: float, tokens: int) -> list[Recovery]:
     """Kill, wait, kill. Raises AssertionError for an answer that is not that of an undisturbed run."""
     dice = random.Random(1)
     found = []
     with serving() as (url, server), Progress(console=Console(stderr=True)) as progress:
-        streams = Streams(url, bodies())
+        streams = Streams(url, bodies(tokens))
         undisturbed = await streams.once()
         end = asyncio.Event()
         task = asyncio.create_task(streams.until(end))
@@ -250,9 +261,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two kills, at least")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of an answer, at most")
     arguments = parser.parse_args()
-    found = asyncio.run(measure(arguments.kills, arguments.every))
-    table = Table(title=f"{arguments.kills} kills under {STREAMS} streams; seconds until the next token")
+    found = asyncio.run(measure(arguments.kills, arguments.every, arguments.tokens))
+    table = Table(
+        title=f"{arguments.kills} kills under {STREAMS} streams of {arguments.tokens} tokens; seconds until the next token"
+    )
     for name in ("", "first stream", "median stream", "last stream"):
         table.add_column(name, justify="right")
     for name, place in (("median kill", len(found) // 2), ("worst kill", -1)):

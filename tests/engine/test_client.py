@@ -365,3 +365,32 @@ def test_a_client_without_an_event_loop_can_be_closed() -> None:
     client = EngineClient.spawn(config(), COMMAND)
     asyncio.run(client.close())
     assert not client.healthy
+
+
+async def test_after_a_death_the_shortest_answers_go_on_first_and_new_requests_last(
+    client: EngineClient,
+) -> None:
+    streams = {
+        name: client.generate(name, [5] * prompt, SamplingParams(seed=1, max_tokens=None))
+        for name, prompt in (("long", 300), ("short", 9), ("middle", 100))
+    }
+    for stream in streams.values():
+        await anext(stream)
+    pid = client.info.pid
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not client.healthy)
+    streams["new"] = client.generate("new", [5], SamplingParams(seed=1, max_tokens=None))
+    await until(lambda: client.healthy and client.info.pid != pid)
+    await until(lambda: client.stats is not None and client.stats.running == 4)
+    sent = await _names(client)
+    assert sent == ["short", "middle", "long", "new"]
+    for stream in streams.values():
+        await stream.aclose()
+
+
+async def _names(client: EngineClient) -> list[str]:
+    """Of the step that runs; between two steps there are none."""
+    async with asyncio.timeout(10):
+        while not (names := client._child.heartbeat.names):  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(0)
+    return names

@@ -24,7 +24,7 @@ async def test_kill_9_twenty_times_changes_no_answer() -> None:
     """At any moment, in the middle of a recovery too; each answer is that of an undisturbed run."""
     dice = random.Random(7)
     with serving() as (url, server):
-        streams = Streams(url, bodies())
+        streams = Streams(url, bodies(120))
         undisturbed = await streams.once()
         end = asyncio.Event()
         clients = asyncio.create_task(streams.until(end))

@@ -88,6 +88,14 @@ class Record:
             if min(named) < 0 or max(named) >= capacity.vocab_size:
                 raise WireError(f"A token of {self.request_id!r} is outside the vocabulary.")
 
+    @property
+    def resume_rank(self) -> tuple[bool, int]:
+        """When an engine that knows nothing goes on with it, if the lower one is first: whether it is new, and else how
+        many tokens have to be computed again."""
+        if not self.delivered:
+            return True, 0
+        return False, len(self.prompt) + sum(len(self._outputs[child]) for child in self.unfinished)
+
     def note(self, output: SequenceOutput) -> SequenceOutput:
         """Record `output` and give back what of it is new to the reader."""
         self._outputs[output.child].extend(sample.token for sample in output.samples)
