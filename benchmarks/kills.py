@@ -265,9 +265,9 @@ def main() -> None:
     arguments = parser.parse_args()
     found = asyncio.run(measure(arguments.kills, arguments.every, arguments.tokens))
     table = Table(
-        title=f"{arguments.kills} kills under {STREAMS} streams of {arguments.tokens} tokens; seconds until the next token"
+        title=f"{STREAMS} streams of {arguments.tokens} tokens, {arguments.kills} kills: seconds until …"
     )
-    for name in ("", "first stream", "median stream", "last stream"):
+    for name in ("", "the first goes on", "the median", "the last"):
         table.add_column(name, justify="right")
     for name, place in (("median kill", len(found) // 2), ("worst kill", -1)):
         values = [sorted(one[i] for one in found)[place] for i in range(3)]
