@@ -22,6 +22,7 @@ from octavo.config import EngineConfig
 from octavo.server.access import Access, digest_of
 from octavo.server.edge import Edge
 from octavo.telemetry.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
+from tests.processes import engine_of
 
 
 def _hang_up(process: subprocess.Popen[str]) -> str:
@@ -104,7 +105,7 @@ def test_a_key_and_a_name_of_one_s_own(tiny_model_path: Path) -> None:
         sentence, curl = _announced(process)
         assert sentence.startswith("Octavo serves it's on ")
         assert "secret" not in sentence + curl
-        [engine] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        engine = engine_of(process.pid)
         assert b"secret" not in Path(f"/proc/{engine}/environ").read_bytes()
         assert _as_curl_would(curl, OCTAVO_API_KEY="secret").endswith("data: [DONE]\n\n")
         with pytest.raises(httpx2.HTTPStatusError, match="401"):
@@ -213,8 +214,7 @@ def test_an_end_that_waits_says_so_and_a_second_signal_ends_at_once(tiny_model_p
         with httpx2.stream("POST", url, json=body, timeout=120) as response:
             lines = response.iter_lines()
             assert next(lines).startswith("data: ")
-            engine = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-            os.kill(int(engine), signal.SIGSTOP)  # now it cannot finish by itself
+            os.kill(engine_of(process.pid), signal.SIGSTOP)  # now it cannot finish by itself
             process.send_signal(signal.SIGINT)
             assert process.stderr is not None
             assert "running requests: 1; waiting up to 600 s" in process.stderr.readline()

@@ -18,6 +18,7 @@ import msgspec
 import openai
 import pytest
 
+from tests.processes import children_of, engine_of
 from tests.server.conftest import TIMEOUT_S, Server
 
 
@@ -27,13 +28,8 @@ def launch(settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
 
 
-def children(server: Server) -> list[str]:
-    return Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-
-
 def engine_pid(server: Server) -> int:
-    [pid] = children(server)
-    return int(pid)
+    return engine_of(server.process.pid)
 
 
 @pytest.fixture
@@ -270,7 +266,7 @@ def test_a_server_whose_engine_cannot_be_brought_back_ends(
         thread.start()
     own_server.until(lambda: own_server.metrics()["vllm:num_requests_running"] == 3)
     while own_server.process.poll() is None:
-        for pid in map(int, children(own_server)):
+        for pid in children_of(own_server.process.pid):
             if pid not in killed:
                 killed.add(pid)
                 os.kill(pid, signal.SIGKILL)

@@ -24,6 +24,7 @@ from octavo.server import errors
 from octavo.server.in_process import ask
 from octavo.server.request_log import RequestLog
 from octavo.telemetry.logs import REQUEST_ID, configure
+from tests.processes import engine_of
 from tests.server.conftest import Server
 
 SECRET = "MARKERxyzzy"
@@ -278,11 +279,7 @@ def test_nothing_that_a_client_sends_is_in_the_log(tiny_engine: dict[str, Any], 
     with client.stream("POST", "/v1/completions", json=body) as answer:
         lines = answer.iter_lines()
         next(lines)
-        for child in (
-            Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-        ):
-            if b"octavo.engine" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(int(child), signal.SIGKILL)
+        os.kill(engine_of(server.process.pid), signal.SIGKILL)
         assert sum(1 for _ in lines) > 10
     server.until_idle()
     client.close()
