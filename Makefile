@@ -146,5 +146,6 @@ audit: .venv-tools/.installed
 .venv-tools/.installed: locks/tools.in locks/tools.txt | .venv/.tools
 	@echo "Installing uv and pip-audit …"
 	@[ -x .venv-tools/bin/python ] || $(BIN)/python -m venv .venv-tools
-	@.venv-tools/bin/python -m pip --disable-pip-version-check --quiet install $(call packages,tools,-r $<)
+	@.venv-tools/bin/python -m pip --disable-pip-version-check --quiet install $(call packages,tools,-r $<) \
+		|| { rm -rf .venv-tools; exit 1; }
 	@touch $@
