@@ -90,3 +90,14 @@ def test_every_room_is_a_layer_and_is_tested() -> None:
 def test_tests_mirror_rooms() -> None:
     folders = {path.parent.name for path in (REPOSITORY / "tests").glob("*/test_*.py")}
     assert folders <= {*_rooms(), "kernels", "benchmarks", "clients", "fuzz", "faults"}
+
+
+def test_nothing_that_is_made_is_in_the_repository() -> None:
+    """An environment of 70 MB once was, for one line was missing in .gitignore."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--", "."], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("this is no clone")
+    top = {path.partition("/")[0] for path in listed.stdout.splitlines() if "/" in path}
+    assert top <= {".ci", "benchmarks", "deploy", "docs", "kernels", "locks", "src", "tests"}
