@@ -5,7 +5,8 @@
     │   ├── InvalidParameter   a value out of range, of the wrong type, unknown
     │   ├── CapacityError      a request that can never fit, with the numbers
     │   ├── ModelError         a model file that is missing, damaged or not supported
-    │   └── SettingsError      a setting of the server that cannot work
+    │   ├── SettingsError      a setting of the server that cannot work
+    │   └── WorkloadError      a description of a workload, or a trace, that cannot be used
     └── ServerError            ours (HTTP 5xx, exit code 1)
         ├── EngineDied         the engine process ended and could not be brought back
         ├── Quarantined        a request that ended the engine, and is not tried again
@@ -31,6 +32,7 @@ __all__ = [
     "ServerError",
     "SettingsError",
     "StorageError",
+    "WorkloadError",
 ]
 
 
@@ -67,6 +69,10 @@ class ModelError(ClientError):
 
 class SettingsError(ClientError):
     """Settings that cannot work together or on this machine."""
+
+
+class WorkloadError(ClientError):
+    """A description of a workload, or a trace, that cannot be used."""
 
 
 class ServerError(OctavoError):
