@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from octavo.errors import WorkloadError
-from octavo.workload import PRESETS, load_workload
+from octavo.workload import PRESETS, load_workload, requests_of
 from octavo.workload.arrivals import Arrivals
 from octavo.workload.lengths import Delay, Length
 from octavo.workload.spec import preset_text
@@ -58,6 +58,14 @@ def test_a_traces_path_is_from_the_files_folder(tmp_path: Path) -> None:
     file.write_text('trace = { file = "t.csv" }')
     trace = load_workload(str(file)).trace
     assert trace is not None and trace.file == str(tmp_path / "t.csv")
+
+
+def test_a_trace_is_a_workload_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    with pytest.raises(FileNotFoundError):
+        load_workload(str(file))
+    file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,5,7\n")
+    assert [request.output_tokens for request in requests_of(load_workload(str(file)))] == [7]
 
 
 def test_a_rate_is_changed() -> None:

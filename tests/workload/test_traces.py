@@ -134,6 +134,22 @@ def test_real_prompts_take_times_and_lengths_from_the_workload(tmp_path: Path) -
         _of(file, arrivals={"kind": "constant", "rate": 1.0})
 
 
+def test_clients_of_a_closed_loop_share_a_trace(tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    says = [{"from": who, "value": "x"} for who in ("human", "gpt")]
+    file.write_text(json.dumps([{"conversations": says * turns} for turns in (1, 3, 1, 1, 1)]))
+    made = _of(file, arrivals={"kind": "closed", "clients": 2, "think": {"kind": "fixed", "seconds": 5}})
+    assert [(r.session, r.turn, r.after, r.delay_s, r.at_s) for r in made] == [
+        (0, 0, None, 0, 0), (1, 0, None, 0, 0), (1, 1, 1, 0, 0), (1, 2, 2, 0, 0),
+        (2, 0, 0, 5, 5), (3, 0, 3, 5, 5), (4, 0, 4, 5, 10),
+    ]  # fmt: skip
+    assert len(_of(file, requests=3, arrivals={"kind": "closed", "clients": 50})) == 3
+    own = tmp_path / "p.jsonl"
+    own.write_text('{"prompt": "a", "output_tokens": 1}\n{"prompt": "b", "output_tokens": 1, "after": 0}\n')
+    with pytest.raises(WorkloadError, match="line 2, waits for another request"):
+        _of(own, arrivals={"kind": "closed", "clients": 1})
+
+
 def test_a_trace_runs_faster_and_ends_earlier(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text(AZURE + "".join(f"2023-11-16 18:17:{s:02}.5000000,10,1\n" for s in range(0, 60, 6)))

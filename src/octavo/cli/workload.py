@@ -30,7 +30,7 @@ _Name = Annotated[
     str,
     typer.Argument(
         metavar="FILE|PRESET",
-        help="A .toml or .json file, or chat, autocomplete, voice, rag, batch or agent.",
+        help="A .toml or .json file, a trace, or chat, autocomplete, voice, rag, batch or agent.",
     ),
 ]
 _Seed = Annotated[int | None, typer.Option(min=0, metavar="NUMBER", help="Instead of the workload's own.")]

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from octavo.errors import WorkloadError
 from octavo.workload.arrivals import Arrivals, Closed, TraceTimes, times_s
 from octavo.workload.draws import Draws
@@ -25,7 +27,11 @@ __all__ = ["requests_of"]
 def requests_of(workload: Workload) -> Iterator[Request]:
     """The requests, ordered by `at_s`, each after the one that it waits for. Raises WorkloadError for a bad trace."""
     if workload.trace is not None:
-        made = _of_trace(workload, workload.trace.file, workload.trace.format)
+        path, kind = Path(workload.trace.file), workload.trace.format
+        if isinstance(workload.arrivals, Closed):
+            made = _closed_trace(workload, workload.arrivals, path, kind)
+        else:
+            made = _of_trace(workload, path, kind)
     elif isinstance(workload.arrivals, Closed):
         made = _closed(workload, workload.arrivals)
     else:
@@ -142,8 +148,53 @@ def _closed(workload: Workload, arrivals: Closed) -> Iterator[Request]:
         heapq.heappush(waiting, (at + pause, next(order), session, index, pause))
 
 
-def _of_trace(workload: Workload, file: str, kind: str) -> Iterator[Request]:
-    path = Path(file)
+def _closed_trace(workload: Workload, arrivals: Closed, path: Path, kind: str) -> Iterator[Request]:
+    """A client that is free takes the trace's next session; the trace's times do not matter."""
+    ends_us = None if workload.duration_s is None else _us(workload.duration_s)
+    talks = enumerate(_talks(read_trace(path, kind)))
+    waiting: list[tuple[int, int, int, int, list[Record], int | None, int]] = [
+        (_us(arrivals.start_over_s * c / arrivals.clients), c, c, 0, [], None, 0)
+        for c in range(arrivals.clients)
+    ]
+    thoughts = [Draws(workload.seed, "think", c) for c in range(arrivals.clients)]
+    order, index = itertools.count(arrivals.clients), 0
+    while waiting:
+        at, _, client, session, rest, after, delay = heapq.heappop(waiting)
+        if not rest:
+            if ends_us is not None and at >= ends_us:
+                continue
+            session, rest = next(talks, (0, []))
+            if not rest:
+                return
+        record, *rest = rest
+        if record.after is not None:
+            raise _waits(path, record)
+        record = msgspec.structs.replace(record, delay_s=delay / 1e6)
+        yield _of_record(workload, path, record, index, at, after, session)
+        pause = 0 if rest else _us(draw_delay(arrivals.think, thoughts[client]))
+        heapq.heappush(waiting, (at + pause, next(order), client, session, rest, index, pause))
+        index += 1
+
+
+def _talks(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """A trace's sessions: each record with those that follow it."""
+    talk: list[Record] = []
+    for record in records:
+        if talk and not record.follows:
+            yield talk
+            talk = []
+        talk.append(record)
+    yield talk
+
+
+def _waits(path: Path, record: Record) -> WorkloadError:
+    return WorkloadError(
+        f"{path}, line {record.line}, waits for another request, so other arrivals cannot be given to it; "
+        "leave out the workload's `arrivals`."
+    )
+
+
+def _of_trace(workload: Workload, path: Path, kind: str) -> Iterator[Request]:
     arrivals = workload.arrivals or TraceTimes()
     own = isinstance(arrivals, TraceTimes)
     speed = arrivals.speed if isinstance(arrivals, TraceTimes) else 1.0
@@ -157,10 +208,7 @@ def _of_trace(workload: Workload, file: str, kind: str) -> Iterator[Request]:
             pass  # at the earliest when the turn before was sent
         elif not own:
             if record.after is not None:
-                raise WorkloadError(
-                    f"{path}, line {record.line}, waits for another request, so other arrivals cannot be given to it; "
-                    "leave out the workload's `arrivals`."
-                )
+                raise _waits(path, record)
             at = _us(next(times))
         elif record.time_us is None:
             raise WorkloadError(

@@ -114,8 +114,6 @@ class Workload(_Table, frozen=True, kw_only=True):
             for name in ("input", "prefix"):
                 if getattr(self, name):
                     raise ValueError(f"a trace has its own {name}; leave out either `{name}` or `trace`")
-            if isinstance(self.arrivals, Closed):
-                raise ValueError("a trace's requests come in an open loop; take another kind of arrivals")
             if self.sessions is not None:
                 raise ValueError("a trace has its own sessions; leave out either `sessions` or `trace`")
             return
@@ -143,19 +141,22 @@ class Workload(_Table, frozen=True, kw_only=True):
 
 
 def load_workload(name: str) -> Workload:
-    """A preset by its name, else a .toml or .json file. Raises WorkloadError, or OSError for an unreadable file."""
+    """A preset by its name, a .toml or .json file, or a trace by itself (.csv, .jsonl, .gz).
+
+    Raises WorkloadError, or OSError for an unreadable file.
+    """
     if name in PRESETS:
         return _workload(name, tomllib.loads(preset_text(name)))
     path = Path(name)
+    if path.suffix.lower() in (".csv", ".jsonl", ".gz"):
+        path.open("rb").close()
+        return Workload(trace=Trace(file=name))
     if path.suffix.lower() not in (".toml", ".json"):
         close = difflib.get_close_matches(name, PRESETS, 1)
         raise WorkloadError(
-            f"{name} is neither a preset ({', '.join(PRESETS)}) nor a file whose name ends in .toml or .json; "
-            + (
-                f"did you mean {close[0]}?"
-                if close
-                else "check the name; a trace goes into a file's `trace`."
-            )
+            f"{name} is neither a preset ({', '.join(PRESETS)}) nor a file whose name ends in .toml or .json, "
+            "nor a trace whose name ends in .csv, .jsonl or .gz; "
+            + (f"did you mean {close[0]}?" if close else "check the name.")
         )
     try:
         text = path.read_text(encoding="utf-8")
