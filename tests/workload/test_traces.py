@@ -167,6 +167,7 @@ MOON = '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1
         ("[]", "has no requests; a trace has at least one."),
         ("what is this", "begins with 'what is this', which is no trace that is known; it may be Azure's"),
         ("TIMESTAMP,ContextTokens\n1,2\n", "line 1, has no column GeneratedTokens; it has TIMESTAMP, ContextTokens,"),
+        ('TIMESTAMP,ContextTokens,"Gener\nated', "it has TIMESTAMP, ContextTokens, Gener ated, and needs"),
         (AZURE, "has no requests"),
         (AZURE + "2023-11-16 18:17:03,5\n", "line 2: ends before the column GeneratedTokens"),
         (AZURE + "yesterday,5,5\n", "line 2: TIMESTAMP is 'yesterday'; it must be a time such as 2023-"),

@@ -35,7 +35,7 @@ _Name = Annotated[
 ]
 _Seed = Annotated[int | None, typer.Option(min=0, metavar="NUMBER", help="Instead of the workload's own.")]
 _Requests = Annotated[
-    int | None, typer.Option(min=1, metavar="COUNT", help="Instead of the workload's own number.")
+    int | None, typer.Option(min=1, max=10**12, metavar="COUNT", help="Instead of the workload's own number.")
 ]
 _Rate = Annotated[
     float | None, typer.Option(metavar="RATE", help="Sessions a second, instead of the workload's own.")

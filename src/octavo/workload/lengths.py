@@ -20,7 +20,7 @@ MAX_TOKENS = 10_000_000
 MAX_RANKS = 1_000_000
 
 _Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 _Sigma = Annotated[float, msgspec.Meta(ge=0, le=10)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -81,7 +81,7 @@ class Empirical(_Kind, frozen=True, kw_only=True, tag="empirical"):
     """One of `values`, each as likely, or by `weights`."""
 
     values: Annotated[tuple[_Tokens, ...], msgspec.Meta(min_length=1)]
-    weights: tuple[Annotated[float, msgspec.Meta(ge=0)], ...] | None = None
+    weights: tuple[Annotated[float, msgspec.Meta(ge=0, le=1e9)], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.weights is not None and (len(self.weights) != len(self.values) or not sum(self.weights)):

@@ -69,7 +69,7 @@ class Sessions(_Table, frozen=True, kw_only=True):
     first: Length | None = None
     """The first turn's own length, where it is another than `input`."""
     tools: Tools | None = None
-    max_context_tokens: Annotated[int, msgspec.Meta(ge=2)] | None = None
+    max_context_tokens: Annotated[int, msgspec.Meta(ge=2, le=10**9)] | None = None
     """A session ends before a turn whose prompt and answer would be longer."""
 
 
@@ -77,7 +77,7 @@ class Tenant(_Table, frozen=True, kw_only=True):
     """Who asks. A session has one tenant."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-    weight: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    weight: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 1.0
     priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] = 0
     input: Length | None = None
     output: Length | None = None
@@ -96,9 +96,9 @@ class Workload(_Table, frozen=True, kw_only=True):
 
     description: str = ""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
-    requests: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    requests: Annotated[int, msgspec.Meta(ge=1, le=10**12)] | None = None
     """How many at most."""
-    duration_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    duration_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     """No session begins at this time or later."""
     arrivals: Arrivals | None = None
     input: Length | None = None

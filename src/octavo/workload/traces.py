@@ -300,7 +300,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, 
     lines = _lines(path)
     reader = csv.reader(text for _, text in lines)
     try:
-        header = [name.strip() for name in next(reader, [])]
+        header = [" ".join(name.split()) for name in next(reader, [])]
         if not header:
             raise WorkloadError(f"{path} is empty; a trace has at least one request.")
         for name in needed:
