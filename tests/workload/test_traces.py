@@ -155,6 +155,13 @@ def test_a_trace_runs_faster_and_ends_earlier(tmp_path: Path) -> None:
     file.write_text(AZURE + "".join(f"2023-11-16 18:17:{s:02}.5000000,10,1\n" for s in range(0, 60, 6)))
     made = _of(file, arrivals={"kind": "trace", "speed": 2.0}, duration_s=10.0)
     assert [r.at_s for r in made] == [0, 3, 6, 9]
+    own = tmp_path / "p.jsonl"
+    lines = [{"prompt": "a", "at_s": 0}, {"prompt": "b", "at_s": 3, "after": 0, "delay_s": 3}]
+    own.write_text("".join(json.dumps(line | {"output_tokens": 1}) + "\n" for line in lines))
+    assert [(r.at_s, r.delay_s) for r in _of(own, arrivals={"kind": "trace", "speed": 2.0})] == [
+        (0, 0),
+        (1.5, 1.5),
+    ]
 
 
 MOON = '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n'

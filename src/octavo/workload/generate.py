@@ -217,6 +217,8 @@ def _of_trace(workload: Workload, path: Path, kind: str) -> Iterator[Request]:
             )
         else:
             at = _us(record.time_us / 1e6 / speed)
+            if speed != 1.0:  # who waits for an answer thinks faster too
+                record = msgspec.structs.replace(record, delay_s=record.delay_s / speed)
         if ends_us is not None and at >= ends_us:
             return
         yield _of_record(workload, path, record, index, at, after, session)
