@@ -309,6 +309,21 @@ async def test_an_engine_that_is_stopped_for_long_is_replaced_and_no_request_bla
     assert (await reader)["a", 0] == expected((5,), 1, 400)
 
 
+async def test_an_engine_that_replaced_another_and_has_no_work_any_more_stays(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "HUNG_S", 0.3)
+    os.kill(client.info.pid, signal.SIGKILL)
+    await until(lambda: not client.healthy)
+    await until(lambda: client.healthy)
+    monkeypatch.setattr(client, "_load_s", 0.0)
+    pid = client.info.pid
+    await collect(client.generate("a", [5], SamplingParams(seed=1, max_tokens=400)))
+    await asyncio.sleep(0.6)  # looks at it once more
+    assert client.healthy
+    assert (client.info.pid, client.restarts) == (pid, 1)
+
+
 async def test_a_step_that_hangs_is_ended_and_its_request_found(
     client: EngineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,8 @@ def _read(path: Path) -> dict[str, Any]:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
+        if not path.exists():
+            raise SettingsError(f"{path} is not there; check the path.")
         raise SettingsError(f"{path}: a config file's name ends in {', '.join(readers)}; rename it.")
     try:
         values = reader(path.read_text(encoding="utf-8"))

@@ -176,6 +176,7 @@ def serve(
         float | None,
         typer.Option(
             min=0.001,
+            max=86_400,
             metavar="SECONDS",
             help="How long a request may take from its arrival to the end of its answer; its own timeout may be less.",
         ),

@@ -359,7 +359,12 @@ class EngineClient:
             _logger.warning("the new engine computes differently: %s, before %s", info, self._info)
         self._info = info
         self._serving = True
-        self._load_s = max(self._load_s, time.monotonic() - self._child.began_s)
+        load_s = time.monotonic() - self._child.began_s
+        self._load_s = max(self._load_s, load_s)
+        if self._restarts:
+            _logger.warning(
+                "an engine is there again, loaded in %.1f s; %d requests go on", load_s, len(self._open)
+            )
         self._look.forget()
         self._sparing = asyncio.get_running_loop().call_later(SPARE_S, self._children.prepare)
         for opened in self._open.values():
@@ -459,7 +464,11 @@ class EngineClient:
         now = time.monotonic()
         if self._serving and self._open:
             heartbeat = self._child.heartbeat
-            still_s = self._look.at(heartbeat.counter, now)
+            before_s, still_s = self._look.still_s, self._look.at(heartbeat.counter, now)
+            if before_s < STALLED_S <= still_s:
+                _logger.warning("the engine has made no progress for %.0f s: not ready", still_s)
+            elif still_s < STALLED_S <= before_s:
+                _logger.warning("the engine goes on, after %.0f s without progress", before_s)
             if still_s >= max(HUNG_S, HUNG_STEPS * heartbeat.expected_s):
                 # A process that is held by a signal is no slower than its holder: no request is to blame.
                 self._child.condemn(f"no progress for {still_s:.0f} s", outside=self._child.stopped)
@@ -468,7 +477,8 @@ class EngineClient:
                 self._admit_all()
         else:
             self._look.forget()
-            if self._restarts and now - self._child.began_s > max(HUNG_S, HUNG_STEPS * self._load_s):
+            loads_s = now - self._child.began_s
+            if not self._serving and self._restarts and loads_s > max(HUNG_S, HUNG_STEPS * self._load_s):
                 self._child.condemn("it did not load")
         if self._open and not self._closing and self._dead is None:
             self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._watch)

@@ -227,7 +227,9 @@ def failure_of(output: SequenceOutput, serving: Serving) -> OctavoError | None:
     """The error that `output` stands for, the client's or ours: "error", and "abort", which is no finish reason of
     OpenAI's (clients that check would trip over it, the others take the piece for the whole)."""
     if output.finish_reason == "abort":
-        return Overloaded("The server is shutting down and could not finish this answer; ask another one.", 5)
+        return Overloaded(
+            "The server is shutting down and could not finish this answer; ask another server.", 5
+        )
     if output.finish_reason != "error":
         return None
     message = output.error or "The engine could not finish this request."

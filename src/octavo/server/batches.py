@@ -50,7 +50,7 @@ async def create_batch(request: Request) -> Response:
     database: Database = state.database
     runner: BatchRunner = state.batches
     if serving.draining:
-        raise Overloaded("The server is shutting down; ask another one.", retry_after_s=5)
+        raise Overloaded("The server is shutting down; ask another server.", retry_after_s=5)
     body, raw = decode_body(await read_body(request), CreateBatchRequest)
     unknown = sorted(raw.keys() - set(CreateBatchRequest.__struct_fields__))
     serving.check_unknown([*unknown, *unknown_inside(raw, CreateBatchRequest)], request.url.path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from itertools import product
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,9 +26,11 @@ EXPOSED_HEADERS = (
     "x-request-id",
     "x-should-retry",
     *(
-        f"x-ratelimit-{which}-{what}"
-        for which in ("limit", "remaining", "reset")
-        for what in ("requests", "tokens")
+        f"{whose}-{which}-{what}"
+        for whose, which, what in (
+            *product(("x-ratelimit",), ("limit", "remaining", "reset"), ("requests", "tokens")),
+            *product(("anthropic-ratelimit",), ("requests", "tokens"), ("limit", "remaining", "reset")),
+        )
     ),
 )
 """Of an answer's headers, those that a page in a browser may read beside the few that it always may."""

@@ -59,7 +59,7 @@ async def create_file(request: Request) -> Response:
     serving: Serving = request.app.state.serving
     database: Database = request.app.state.database
     if serving.draining:
-        raise Overloaded("The server is shutting down; ask another one.", retry_after_s=5)
+        raise Overloaded("The server is shutting down; ask another server.", retry_after_s=5)
     await asyncio.to_thread(database.folder.make)
     file_id = f"file-{uuid.uuid4().hex}"
     path = database.folder.file(file_id)

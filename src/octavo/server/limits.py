@@ -200,7 +200,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The server ends: a request that has not come yet is refused, one that is being answered may go on."""
         if self._waits_for_body():
-            self._refuse(Overloaded("The server is shutting down; ask another one.", retry_after_s=5))
+            self._refuse(Overloaded("The server is shutting down; ask another server.", retry_after_s=5))
         if self._refused:
             self.transport.close()
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import ipaddress
 import logging
@@ -150,6 +151,10 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise SettingsError(
+                f"host {host!r} is no address of this machine; 127.0.0.1 is its own, 0.0.0.0 all that it has."
+            ) from None
         raise SettingsError(
             f"port {port} on {host} cannot be opened: {error.strerror}; stop what uses it or choose another port."
         ) from None
@@ -331,7 +336,8 @@ class _Host:
             connection.transport.abort()
         if self._unfinished or late:
             _logger.warning(
-                "the time to drain is over: %d requests are ended unfinished, %d connections are cut off",
+                "%s: %d requests are ended unfinished, %d connections are cut off",
+                "a second signal came" if self._signals > 1 else "the time to drain is over",
                 self._unfinished,
                 len(late),
             )

@@ -143,7 +143,7 @@ class Serving:
     def accept(self, model: str | None = None) -> None:
         """Raise what keeps a new request out: not loaded, shutting down, dead, or another model's name."""
         if self.draining:
-            raise Overloaded("The server is shutting down; ask another one.", retry_after_s=5)
+            raise Overloaded("The server is shutting down; ask another server.", retry_after_s=5)
         if self.client.dead:
             raise EngineDied("The engine died and could not be brought back; restart the server.")
         if not self.client.loaded:
