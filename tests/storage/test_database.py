@@ -122,14 +122,21 @@ async def test_many_calls_at_once_are_done_one_by_one(database: Database) -> Non
     assert len(await _ids(database, Page(limit=99))) == 20
 
 
-async def test_two_processes_write_to_one_database(folder: DataFolder, database: Database) -> None:
-    other = Database(folder)
-    writes = [
-        _add(each, record(f"{name}-{i}")) for i in range(10) for name, each in (("a", database), ("b", other))
-    ]
-    await asyncio.gather(*writes)
-    other.close()
-    assert len(await _ids(database, Page(limit=99))) == 20
+async def test_several_processes_open_and_write_to_one_database(
+    folder: DataFolder, database: Database
+) -> None:
+    """Also a new one, in the same moment."""
+    others = [Database(folder) for _ in range(5)]
+    await asyncio.gather(
+        *(
+            _add(each, record(f"{place}-{i}"))
+            for i in range(4)
+            for place, each in enumerate((database, *others))
+        )
+    )
+    for other in others:
+        other.close()
+    assert len(await _ids(database, Page(limit=99))) == 24
 
 
 async def test_a_newer_database_is_left_alone(folder: DataFolder, database: Database) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -138,7 +139,8 @@ class Database:
 
         @event.listens_for(engine, "connect")
         def connected(connection: Any, _: Any) -> None:
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            _write_ahead(connection)
+            for pragma in ("synchronous = FULL", "foreign_keys = ON"):
                 connection.execute(f"PRAGMA {pragma}").close()
 
         @event.listens_for(engine, "begin")
@@ -161,3 +163,20 @@ class Database:
             (hint for words, hint in _HINTS.items() if words in reason), "make it readable and writable"
         )
         return storage_error(self.folder.database, reason, hint, full="full" in reason)
+
+
+def _write_ahead(connection: Any) -> None:
+    """Have a write-ahead log. SQLite waits for nobody in this one statement: where another process opens the new
+    database in the same moment, it is locked."""
+    import sqlite3
+
+    deadline_s = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.01)
+        else:
+            return
