@@ -37,7 +37,10 @@ def asks(shared_dir: Path) -> list[Ask]:
     ]
 
 
-@pytest.fixture(scope="module", params=["bf16", pytest.param("fp32", marks=pytest.mark.slow), "int8"])
+@pytest.fixture(
+    scope="module",
+    params=["bf16", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("fp32", "int8"))],
+)
 def backend(request: pytest.FixtureRequest, model_dir: Path) -> Iterator[NativeBackend]:
     made = NativeBackend(StoredModel.load(model_dir), LIMITS, kv_dtype=request.param, threads=2)
     yield made

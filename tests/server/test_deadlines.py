@@ -141,7 +141,9 @@ def test_clients_raise_and_do_not_try_again(slow: Server) -> None:
     http = httpx2.Client(trust_env=False, event_hooks={"request": [count]})
     with openai.OpenAI(base_url=f"{slow.url}/v1", api_key="none", http_client=http) as client:
         with pytest.raises(openai.InternalServerError, match=r"0\.05 s") as late:
-            client.completions.create(model="tiny", prompt="a", max_tokens=480, extra_body={"timeout": SOON})
+            client.completions.create(
+                model="tiny", prompt="a", max_tokens=480, extra_body={"timeout": SOON, "ignore_eos": True}
+            )
         assert late.value.status_code == 504 and late.value.code == "timeout"
     http = httpx2.Client(trust_env=False, event_hooks={"request": [count]})
     with anthropic.Anthropic(base_url=slow.url, api_key="none", http_client=http) as other:
@@ -150,7 +152,11 @@ def test_clients_raise_and_do_not_try_again(slow: Server) -> None:
                 model="tiny",
                 max_tokens=480,
                 messages=[{"role": "user", "content": "Hello"}],
-                extra_body={"timeout": SOON},
+                extra_body={
+                    "timeout": SOON,
+                    "temperature": 1,
+                    "seed": 3,
+                },  # one of which the answer has no early end
             )
         assert late_too.value.status_code == 504
     assert asked == 2
