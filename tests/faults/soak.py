@@ -311,7 +311,9 @@ def served(log: Path, *options: str) -> Iterator[tuple[int, int]]:
             yield int(match[1]), process.pid
         finally:
             process.terminate()
-            assert process.wait(120) == 0, log.read_text()
+            code = process.wait(120)
+            process.stdout.close()
+        assert code == 0, log.read_text()
 
 
 async def soak(

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from benchmarks.connections import Crowd, settled, streams
+from tests.processes import children_of
 from tests.server.conftest import Server
 
 SILENT, READERS = 2000, 200
@@ -21,6 +22,7 @@ def test_honest_streams_beside_a_crowd(model_dir: Path) -> None:
     port = int(server.url.rpartition(":")[2])
     alone = asyncio.run(streams(port, 8, 64))
     process = psutil.Process(server.process.pid)
+    server.until(lambda: len(children_of(server.process.pid)) == 2)  # the spare engine process is there
     Crowd(port, 20, 2).close()  # what is opened once and kept
     server.client.close()
     server.client = type(server.client)(base_url=server.url, timeout=600, trust_env=False)
