@@ -6,8 +6,6 @@ OCTAVO_FUZZ_SEED, OCTAVO_FUZZ_COUNT and OCTAVO_FUZZ_CASE as in test_bodies. Mode
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -19,9 +17,8 @@ from octavo.engine.replay import replay
 from octavo.engine.steplog import Head
 from octavo.errors import ModelError
 from octavo.models.store import StoredModel
-from tests.conftest import REPOSITORY
 from tests.engine.test_replay import record
-from tests.fuzz import mutator
+from tests.fuzz.apart import run_apart
 from tests.fuzz.files import KINDS
 from tests.fuzz.mutator import chosen
 
@@ -38,23 +35,7 @@ def folder(packed_model: StoredModel, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_file_is_read_or_refused(folder: Path, kind: str) -> None:
-    numbers = chosen(4000)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.files", kind, str(folder), *map(str, numbers)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=600,
-    )
-    lines = done.stdout.splitlines()
-    if done.returncode:
-        raise AssertionError(
-            f"OCTAVO_FUZZ_SEED={mutator.SEED} OCTAVO_FUZZ_CASE={lines[-1:]}: exit code {done.returncode}\n"
-            f"{done.stderr[:1500]}\n{done.stderr[-3000:]}"
-        )
-    print(kind, lines[-1])
-    assert len(lines) == len(numbers) + 1
+    print(kind, run_apart("tests.fuzz.files", [kind, str(folder)], chosen(4000)))
 
 
 def _with_head(path: Path, target: Path, **changes: object) -> Path:

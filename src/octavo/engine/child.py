@@ -106,7 +106,7 @@ class Child:
         return Death(f"signal {-code}" if code < 0 else f"exit code {code}", -code in _FROM_OUTSIDE)
 
     def kill(self) -> None:
-        """For a client that never got an event loop."""
+        """End it and wait for that, where no event loop has it: a spare one, or one whose client never got a loop."""
         self.socket.close()
         self._process.kill()
         self._process.wait()

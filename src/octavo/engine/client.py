@@ -40,7 +40,7 @@ from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import ORDINARY, Service
 from octavo.scheduling.outputs import FinishReason, SequenceOutput
 
-__all__ = ["EngineClient", "Observer"]
+__all__ = ["EngineClient"]
 
 EXIT_S = 2.0
 """How long a process that closed its end, or was told to, may take to exit."""

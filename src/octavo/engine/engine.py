@@ -166,9 +166,8 @@ class Engine:
         """The step that runs, for the watchdog."""
         plan = self._plan
         names = self.heartbeat.names or []
-        layer = getattr(self.backend, "progress", lambda: (0, 0))()[1]
         return (
-            f"step {plan.step}, {plan.tokens} tokens of {len(plan.rows)} sequences, in layer {layer}; "
+            f"step {plan.step}, {plan.tokens} tokens of {len(plan.rows)} sequences, in layer {self.heartbeat.layer}; "
             f"requests {', '.join(names[:8])}{' …' if len(names) > 8 else ''}"
         )
 

@@ -69,6 +69,11 @@ class Heartbeat:
         return self._words[_PROGRESS], self._words[_BEATS]
 
     @property
+    def layer(self) -> int:
+        """That the kernels have reached."""
+        return self._words[_PROGRESS] & 0xFFFF
+
+    @property
     def stepping(self) -> bool:
         """A step runs, or ran when the writer died."""
         return self._words[_BEATS] % 2 == 1

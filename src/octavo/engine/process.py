@@ -99,9 +99,8 @@ class Decoder:
     def decode(self, data: memoryview) -> ToEngine | Refused:
         try:
             return self._decoder.decode(data)
-        except (
-            ClientError
-        ) as error:  # of parameters, which check themselves: no damage, but one request's mistake
+        except ClientError as error:
+            # Of parameters, which check themselves: no damage, but one request's mistake.
             return Refused(msgspec.msgpack.decode(data, type=_Named).request_id, str(error))
 
 

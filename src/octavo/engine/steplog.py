@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 import msgspec
 
@@ -76,7 +76,6 @@ class Cut(msgspec.Struct, frozen=True):
 _Event = Head | Scheduled | Committed
 _decoder = msgspec.json.Decoder(_Event)
 _Damage = msgspec.DecodeError | UnicodeDecodeError | ClientError | RecursionError
-_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, ClientError, RecursionError)
 """Parameters check themselves when they are read, hence ClientError."""
 
 
@@ -176,7 +175,7 @@ def _events(path: str | Path, file: BinaryIO) -> Iterator[Head | Scheduled | Com
                 raise damaged
             yield Cut(number - 1)
             damaged = None
-        if isinstance(event, _DAMAGE):
+        if isinstance(event, _Damage):
             damaged = ModelError(
                 f"Line {number} of {path} is damaged ({event}); is it a step log of this version?"
             )
@@ -192,5 +191,6 @@ def _decoded(line: bytes) -> Head | Scheduled | Committed | _Damage:
     """The event, or why it is none."""
     try:
         return _decoder.decode(line)
-    except _DAMAGE as error:
-        return error
+    except get_args(_Damage) as error:
+        damage: _Damage = error
+        return damage

@@ -108,14 +108,10 @@ class Suspicion:
         self._trial.clear()
         return self._next()
 
-    def _try(self, first: list[str], *later: list[str]) -> None:
-        self._trial = list(first)
-        self._later = [group for group in later if group]
-        self._admitted = set()
-        if self._trial:
-            self._admitted.update(self._trial)
-        else:
-            self._next()
+    def _try(self, *groups: list[str]) -> None:
+        """One after the other, with an engine that has nobody yet."""
+        self._trial, self._later, self._admitted = [], list(groups), set()
+        self._next()
 
     def _next(self) -> bool:
         if self._trial:

@@ -34,7 +34,7 @@ class Flight(NamedTuple):
     sequences with whole blocks that the prefix cache was not told of."""
     drafted: list[Sequence]
     """Those that compute guesses in it."""
-    advancing: Items[Sequence] = ()
+    advancing: list[Sequence]
     """All that the plan computes for."""
 
 

@@ -86,11 +86,9 @@ class PageCheck:
     def _is_ours(self, name: str) -> bool:
         if "*" in self._hosts or name in self._hosts or name == self._own_name:
             return True
-        if (
-            "." not in name
-        ):  # no top-level domain means an address by itself; and an address of IPv6 asks no DNS
-            return bool(name)
-        return _is_address(name) or name.rpartition(".")[2] in _LOCAL_NAMES
+        if "." not in name:
+            return bool(name)  # no top-level domain means an address by itself; and one of IPv6 asks no DNS
+        return _address_of(name) is not None or name.rpartition(".")[2] in _LOCAL_NAMES
 
     def _may_ask(self, origin: str, hosts: Sequence[str]) -> bool:
         if origin in self._origins or "*" in self._origins:
@@ -99,8 +97,13 @@ class PageCheck:
         if scheme not in ("http", "https"):
             return scheme in _APPS
         name = _name_of(host)
+        address = _address_of(name)
         # Its own page (/docs), and those that somebody on this machine serves.
-        return host in hosts or name.rpartition(".")[2] == "localhost" or _is_loopback(name)
+        return (
+            host in hosts
+            or name.rpartition(".")[2] == "localhost"
+            or (address is not None and address.is_loopback)
+        )
 
 
 def _name_of(host: str) -> str:
@@ -111,13 +114,9 @@ def _name_of(host: str) -> str:
         return ""
 
 
-def _is_address(name: str) -> bool:
+def _address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that the name is by itself."""
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(name: str) -> bool:
-    return _is_address(name) and ipaddress.ip_address(name).is_loopback
+        return None

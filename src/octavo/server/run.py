@@ -30,6 +30,7 @@ from octavo.server.connections import (
     Connections,
     connections_allowed,
 )
+from octavo.server.edge import Edge
 from octavo.telemetry.logs import PRIVATE
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from octavo.engine.messages import EngineInfo
     from octavo.memory.accounting import Report
-    from octavo.server.edge import Edge
     from octavo.server.reload import Reload
     from octavo.server.serving import Serving
     from octavo.server.tls import Tls
@@ -89,8 +89,9 @@ def run(
     """
     access = access or Access()
     keys = keys_of(access)
+    edge = edge or Edge()
     tls = None
-    if edge is not None and edge.tls is not None:
+    if edge.tls is not None:
         from octavo.server.tls import Tls
 
         tls = Tls(edge.tls)
@@ -104,7 +105,7 @@ def run(
                 serving = _serving(config, client, model_name)
                 serving.stream_buffer_bytes = stream_buffer_bytes
                 serving.strict = strict
-                serving.request_timeout_s = None if edge is None else edge.request_timeout_s
+                serving.request_timeout_s = edge.request_timeout_s
                 serving.pooling = pooling
                 serving.aliases = tuple(aliases)
             except BaseException:

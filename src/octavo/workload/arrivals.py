@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from octavo.workload.draws import Draws
-from octavo.workload.lengths import Delay, FixedDelay
+from octavo.workload.lengths import Delay, FixedDelay, Kind
 
 __all__ = [
     "Arrivals",
@@ -33,30 +33,26 @@ _Cv = Annotated[float, msgspec.Meta(ge=0, le=50)]
 _Span = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
 
-class _Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    pass
-
-
-class Poisson(_Kind, frozen=True, kw_only=True, tag="poisson"):
+class Poisson(Kind, frozen=True, kw_only=True, tag="poisson"):
     """Independent of each other, `rate` a second."""
 
     rate: _Rate
 
 
-class Gamma(_Kind, frozen=True, kw_only=True, tag="gamma"):
+class Gamma(Kind, frozen=True, kw_only=True, tag="gamma"):
     """Gaps of a gamma distribution: `cv` is their deviation over their mean; 1 is Poisson, more comes in bursts."""
 
     rate: _Rate
     cv: Annotated[float, msgspec.Meta(gt=0, le=50)]
 
 
-class Constant(_Kind, frozen=True, kw_only=True, tag="constant"):
+class Constant(Kind, frozen=True, kw_only=True, tag="constant"):
     """One each 1 / `rate` seconds."""
 
     rate: _Rate
 
 
-class Ramp(_Kind, frozen=True, kw_only=True, tag="ramp"):
+class Ramp(Kind, frozen=True, kw_only=True, tag="ramp"):
     """From one rate to another over `ramp_s`, and then at that; `cv` as for gamma, 0 for even gaps."""
 
     from_rate: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
@@ -72,7 +68,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     for_s: _Span
 
 
-class Step(_Kind, frozen=True, kw_only=True, tag="step"):
+class Step(Kind, frozen=True, kw_only=True, tag="step"):
     """Levels one after another, and again from the first; `cv` as for gamma, 0 for even gaps."""
 
     levels: Annotated[tuple[Level, ...], msgspec.Meta(min_length=1)]
@@ -83,7 +79,7 @@ class Step(_Kind, frozen=True, kw_only=True, tag="step"):
             raise ValueError("levels have only the rate 0; one must be above")
 
 
-class Closed(_Kind, frozen=True, kw_only=True, tag="closed"):
+class Closed(Kind, frozen=True, kw_only=True, tag="closed"):
     """`clients` that each wait for an answer, think, and ask again. They begin spread over `start_over_s`."""
 
     clients: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -91,7 +87,7 @@ class Closed(_Kind, frozen=True, kw_only=True, tag="closed"):
     start_over_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
 
 
-class TraceTimes(_Kind, frozen=True, kw_only=True, tag="trace"):
+class TraceTimes(Kind, frozen=True, kw_only=True, tag="trace"):
     """The trace's own times, `speed` times as fast."""
 
     speed: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0

@@ -12,7 +12,7 @@ from octavo.errors import WorkloadError
 from octavo.workload.draws import Draws, exp, log, power
 
 __all__ = [
-    "Delay", "Empirical", "ExponentialDelay", "Fixed", "FixedDelay", "Length", "Lognormal", "LognormalDelay",
+    "Delay", "Empirical", "ExponentialDelay", "Fixed", "FixedDelay", "Kind", "Length", "Lognormal", "LognormalDelay",
     "LognormalPart", "Uniform", "Zipf", "draw_delay", "draw_length", "zipf_sums",
 ]  # fmt: skip
 
@@ -25,17 +25,17 @@ _Sigma = Annotated[float, msgspec.Meta(ge=0, le=10)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class _Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    pass
+class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """One of several; its key `kind` says which."""
 
 
-class Fixed(_Kind, frozen=True, kw_only=True, tag="fixed"):
+class Fixed(Kind, frozen=True, kw_only=True, tag="fixed"):
     """Always so many."""
 
     tokens: _Tokens
 
 
-class Uniform(_Kind, frozen=True, kw_only=True, tag="uniform"):
+class Uniform(Kind, frozen=True, kw_only=True, tag="uniform"):
     """From `min` to `max`, both included, each as likely."""
 
     min: _Tokens
@@ -53,7 +53,7 @@ class LognormalPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     weight: _Positive = 1.0
 
 
-class Lognormal(_Kind, frozen=True, kw_only=True, tag="lognormal"):
+class Lognormal(Kind, frozen=True, kw_only=True, tag="lognormal"):
     """A mixture of lognormal humps, rounded; what is outside `min` and `max` becomes the nearer of them."""
 
     parts: Annotated[tuple[LognormalPart, ...], msgspec.Meta(min_length=1)]
@@ -64,7 +64,7 @@ class Lognormal(_Kind, frozen=True, kw_only=True, tag="lognormal"):
         _check_order(self.min, self.max)
 
 
-class Zipf(_Kind, frozen=True, kw_only=True, tag="zipf"):
+class Zipf(Kind, frozen=True, kw_only=True, tag="zipf"):
     """From `min` to `max`; the n-th of them has the weight 1 / n^exponent."""
 
     exponent: Annotated[float, msgspec.Meta(ge=0, le=20)]
@@ -77,7 +77,7 @@ class Zipf(_Kind, frozen=True, kw_only=True, tag="zipf"):
             raise ValueError(f"max is {self.max}; a Zipf length spans at most {MAX_RANKS} tokens")
 
 
-class Empirical(_Kind, frozen=True, kw_only=True, tag="empirical"):
+class Empirical(Kind, frozen=True, kw_only=True, tag="empirical"):
     """One of `values`, each as likely, or by `weights`."""
 
     values: Annotated[tuple[_Tokens, ...], msgspec.Meta(min_length=1)]
@@ -91,19 +91,19 @@ class Empirical(_Kind, frozen=True, kw_only=True, tag="empirical"):
 Length = Fixed | Uniform | Lognormal | Zipf | Empirical
 
 
-class FixedDelay(_Kind, frozen=True, kw_only=True, tag="fixed"):
+class FixedDelay(Kind, frozen=True, kw_only=True, tag="fixed"):
     """Always so long."""
 
     seconds: _Seconds
 
 
-class ExponentialDelay(_Kind, frozen=True, kw_only=True, tag="exponential"):
+class ExponentialDelay(Kind, frozen=True, kw_only=True, tag="exponential"):
     """Without memory, as between keystrokes of many people."""
 
     mean_s: _Seconds
 
 
-class LognormalDelay(_Kind, frozen=True, kw_only=True, tag="lognormal"):
+class LognormalDelay(Kind, frozen=True, kw_only=True, tag="lognormal"):
     """Mostly short, sometimes long, as reading and thinking are."""
 
     median_s: _Positive
