@@ -33,9 +33,11 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := CMakeLists.txt $(wildcard kernels/*)
 
-# Which packages: $(call packages,NAME,OTHERWISE) is locks/NAME.txt, or what is allowed without a lock.
+# Which packages: $(call packages,NAME,OTHERWISE) is locks/NAME.txt, or what is allowed without a lock. A list is whole,
+# so nothing is resolved again: pip before 23.3 looks for the newest of a package that another wants with an extra,
+# whatever the list pins, and fails on the day that there is a newer one.
 locked := $(filter-out 0 no false off,$(LOCKED))
-packages = $(if $(locked),--require-hashes -r locks/$(1).txt,$(2))
+packages = $(if $(locked),--no-deps --require-hashes -r locks/$(1).txt,$(2))
 # Octavo itself from this folder, with the packages of locks/NAME.txt or of pyproject.toml's [NAME].
 octavo = $(if $(locked),$(PIP) install $(call packages,$(1)) && \
 	$(PIP) install --no-build-isolation --no-deps --editable .,$(PIP) install --no-build-isolation --editable '.$(2)')

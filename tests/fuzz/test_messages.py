@@ -196,7 +196,12 @@ def test_a_process_outlives_every_message_that_is_one(target_engine: dict[str, A
         if number % 100 == 0:
             assert process.serves()
     assert process.serves()
-    assert process.end() == (0, "")
+    code, log = process.end()
+    # A grammar may be too much for its limits before its request is cancelled: that is told, and nothing else is.
+    assert (code, [line for line in log.splitlines() if " WARNING octavo.engine.guides: " not in line]) == (
+        0,
+        [],
+    )
 
 
 LIES = {
