@@ -6,7 +6,8 @@
     │   ├── CapacityError      a request that can never fit, with the numbers
     │   ├── ModelError         a model file that is missing, damaged or not supported
     │   ├── SettingsError      a setting of the server that cannot work
-    │   └── WorkloadError      a description of a workload, or a trace, that cannot be used
+    │   ├── WorkloadError      a description of a workload, or a trace, that cannot be used
+    │   └── BenchError         a measurement that cannot be made, or a record that cannot be read
     └── ServerError            ours (HTTP 5xx, exit code 1)
         ├── EngineDied         the engine process ended and could not be brought back
         ├── Quarantined        a request that ended the engine, and is not tried again
@@ -20,6 +21,7 @@ Every message is one sentence: the name, the value, the reason, a hint.
 from __future__ import annotations
 
 __all__ = [
+    "BenchError",
     "CapacityError",
     "ClientError",
     "DeadlineExceeded",
@@ -73,6 +75,10 @@ class SettingsError(ClientError):
 
 class WorkloadError(ClientError):
     """A description of a workload, or a trace, that cannot be used."""
+
+
+class BenchError(ClientError):
+    """A measurement that cannot be made, or a record of one that cannot be read."""
 
 
 class ServerError(OctavoError):

@@ -1,0 +1,190 @@
+"""What happened, raw: every request and every chunk with its time, so that each number can be computed again.
+
+Knows the file, not what is computed from it. Times are whole microseconds from the run's start (a monotonic clock).
+"""
+
+from __future__ import annotations
+
+import gzip
+from enum import IntFlag
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from octavo.errors import BenchError
+
+__all__ = ["FORMAT", "Chunk", "ClientSample", "Exchange", "Kind", "Record", "Run", "ServerSample"]
+
+FORMAT = "octavo-bench-1"
+
+
+class Kind(IntFlag):
+    """What an event of the stream had in it; several at once, or nothing at all (0: an event without a choice)."""
+
+    ROLE = 1
+    """The message's role, as the first event of a chat has it."""
+    ANSWER = 2
+    """Text of the answer, one character or more."""
+    REASONING = 4
+    """Text of the reasoning before it."""
+    TOOL = 8
+    """A piece of a tool call."""
+    SENTENCE = 16
+    """With this event's text the first sentence of the answer was whole."""
+    FINISH = 32
+    """A finish reason."""
+    USAGE = 64
+    """The count of tokens."""
+    ERROR = 128
+    """An error after the first byte."""
+    DONE = 256
+    """`[DONE]`."""
+
+
+class Chunk(msgspec.Struct, array_like=True):
+    """One event of a stream."""
+
+    at_us: int
+    """When its last byte was read from the socket."""
+    tokens: int
+    """How many tokens it brought. Over a whole exchange these make `output_tokens`."""
+    characters: int
+    """Of answer, reasoning and calls together."""
+    kind: int
+    """Of `Kind`."""
+
+
+class Exchange(msgspec.Struct, kw_only=True):
+    """One request and what came of it."""
+
+    index: int
+    """The request's, in the workload."""
+    session: int
+    turn: int = 0
+    tenant: str | None = None
+    priority: int = 0
+    intended_us: int
+    """When it should have been sent: its arrival, or its delay after the end of the answer that it waited for."""
+    sent_us: int | None = None
+    """When its last byte was handed to the system. None where it never came to that."""
+    connected_us: int | None = None
+    """When a connection for it was open; None where an open one was used again."""
+    headers_us: int | None = None
+    """When the last byte of the answer's headers was read."""
+    end_us: int
+    """When the answer was whole, or had failed, or was given up."""
+    status: int | None = None
+    wanted_input: int | None = None
+    """Tokens that the workload asks for; None for a real text."""
+    wanted_output: int
+    input_tokens: int | None = None
+    """As the server counts them, like the next three."""
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    counted: str = "none"
+    """Where the chunks' tokens are from: `usage` (a count in each event), `ids`, `logprobs`, `chunks` (one for each
+    event with text, and the whole is as the server counts), `spread` (the server's whole count, laid over the events
+    by their characters) or `none`."""
+    finish_reason: str | None = None
+    error: str | None = None
+    """None for a good answer, else its kind: connect, timeout, status, stream, cut, client, skipped (an answer
+    before it failed)."""
+    message: str | None = None
+    """What the server or the system said of the error, cut."""
+    request_id: str | None = None
+    chunks: list[Chunk] = []
+
+
+class ClientSample(msgspec.Struct, array_like=True):
+    """How the measuring process itself did."""
+
+    at_us: int
+    cpu: float
+    """Its processor time over the time since the sample before: 1.0 is a whole core."""
+    lag_us: int
+    """How late the event loop woke for this sample."""
+    running: int
+    """Requests that were sent and had not ended."""
+
+
+class ServerSample(msgspec.Struct, array_like=True):
+    """What the server's metrics said. Names are ours: see octavo.bench.scrape."""
+
+    at_us: int
+    values: dict[str, float]
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """One run of a workload."""
+
+    seed: int
+    rate: float | None = None
+    """Requests a second that were asked for; None in a closed loop."""
+    clients: int | None = None
+    """Of a closed loop."""
+    began: str
+    """Date and time (UTC, ISO 8601)."""
+    end_us: int
+    """When the last request had ended."""
+    stopped: str | None = None
+    """Why it ended before its workload did."""
+    exchanges: list[Exchange]
+    client: list[ClientSample] = []
+    server: list[ServerSample] = []
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """A file of `octavo bench`: what was asked of whom, and one run or several."""
+
+    format: str = FORMAT
+    octavo: str
+    """The version that measured."""
+    url: str
+    model: str
+    api: str
+    """`chat` or `completions`."""
+    server: str | None = None
+    """As it names itself."""
+    machine: dict[str, Any] = {}
+    """Of the measuring process: processor, cores, system, Python."""
+    name: str
+    """The workload's: a preset or a file."""
+    workload: dict[str, Any] = {}
+    """The whole description."""
+    options: dict[str, Any] = {}
+    """Of the command line, but no key."""
+    runs: list[Run] = []
+
+    def write(self, path: Path) -> None:
+        """As JSON; packed where the name ends in .gz. A reader never sees half of it.
+
+        Raises BenchError.
+        """
+        data = msgspec.json.encode(self)
+        if path.suffix == ".gz":
+            data = gzip.compress(data, compresslevel=5, mtime=0)
+        part = path.with_name(path.name + ".part")
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+        except OSError as error:
+            raise BenchError(f"{path}: cannot be written ({error.strerror}).") from error
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """Raises BenchError for what is no record, with the place of what is wrong."""
+        try:
+            data = path.read_bytes()
+            if data[:2] == b"\x1f\x8b":
+                data = gzip.decompress(data)
+            record = msgspec.json.decode(data, type=cls)
+        except OSError as error:
+            reason = error.strerror or "its gzip is damaged"
+            raise BenchError(f"{path}: cannot be read ({reason}).") from error
+        except (EOFError, ValueError) as error:
+            raise BenchError(f"{path}: this is no record of octavo bench ({error}).") from error
+        if record.format != FORMAT:
+            raise BenchError(f"{path}: its format is {record.format!r}, and this version reads {FORMAT!r}.")
+        return record
