@@ -13,8 +13,9 @@ from octavo.errors import BenchError
 
 def record() -> Record:
     exchange = Exchange(
-        index=0, session=0, intended_us=0, sent_us=12, end_us=900, status=200, wanted_output=2, output_tokens=2,
-        counted="chunks", chunks=[Chunk(300, 0, 0, Kind.ROLE), Chunk(800, 2, 9, Kind.ANSWER | Kind.FINISH)],
+        index=0, session=0, intended_us=0, client=3, started_us=4, sent_us=12, end_us=900, status=200, wanted_output=2,
+        output_tokens=2, counted="chunks",
+        chunks=[Chunk(300, 0, 0, Kind.ROLE), Chunk(800, 2, 9, Kind.ANSWER | Kind.FINISH)],
     )  # fmt: skip
     run = Run(
         seed=1, rate=2.0, began="2026-01-01T00:00:00Z", end_us=900, exchanges=[exchange],

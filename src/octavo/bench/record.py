@@ -42,8 +42,8 @@ class Kind(IntFlag):
     """`[DONE]`."""
 
 
-class Chunk(msgspec.Struct, array_like=True):
-    """One event of a stream."""
+class Chunk(msgspec.Struct, array_like=True, gc=False):
+    """One event of a stream. Of these a run has millions: the collector of garbage need not look at them."""
 
     at_us: int
     """When its last byte was read from the socket."""
@@ -66,6 +66,11 @@ class Exchange(msgspec.Struct, kw_only=True):
     priority: int = 0
     intended_us: int
     """When it should have been sent: its arrival, or its delay after the end of the answer that it waited for."""
+    client: int | None = None
+    """Of a closed loop: which of its clients, from 0."""
+    started_us: int | None = None
+    """When the measuring process turned to it. What lies between this and `intended_us` is that process's lateness;
+    what lies between this and `sent_us` is a connection being opened, and writing."""
     sent_us: int | None = None
     """When its last byte was handed to the system. None where it never came to that."""
     connected_us: int | None = None
