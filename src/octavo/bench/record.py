@@ -40,6 +40,9 @@ class Kind(IntFlag):
     """An error after the first byte."""
     DONE = 256
     """`[DONE]`."""
+    EMPTY = 512
+    """A choice with none of these in it: a token whose text comes with a later one, or an empty piece. Some tools
+    count it as a token."""
 
 
 class Chunk(msgspec.Struct, array_like=True, gc=False):
