@@ -216,10 +216,10 @@ def test_streamed_equals_whole(pieces: list[Piece], show: bool, reason: Any) -> 
     choice = Choice(0, tokens=[1, 2], finish_reason=reason, stop_reason="STOP" if reason == "stop" else None)
     usage = Usage(prompt=5, cached=2, completion=2)
     reply = MessageReply("m", 2, show_thinking=show)
-    data = reply.begin(0, Usage(prompt=5, cached=2))
+    data = reply.begin(choice, Usage(prompt=5, cached=2))
     for piece in pieces:
         choice.add(piece)
-        data += reply.delta(0, piece, None)
+        data += reply.delta(choice, piece, None)
     data += reply.finish(choice) + reply.closing(usage)
     whole = reply.whole([choice], usage)
     msgspec.json.decode(whole, type=MessageAnswer)

@@ -20,10 +20,10 @@ def test_streamed_equals_whole(pieces: list[Piece]) -> None:
     choice = Choice(0, tokens=[1, 2], finish_reason="length")
     usage = Usage(prompt=5, completion=2)
     reply = ChatLines("m", "r", 0.0)
-    data = reply.begin(0, usage)
+    data = reply.begin(choice, usage)
     for piece in pieces:
         choice.add(piece)
-        data += reply.delta(0, piece, None)
+        data += reply.delta(choice, piece, None)
     data += reply.finish(choice) + reply.closing(usage)
     whole: dict[str, Any] = msgspec.json.decode(reply.whole([choice], usage))["message"]
     joined: dict[str, Any] = {"role": "assistant", "content": ""}

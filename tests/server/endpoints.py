@@ -57,6 +57,7 @@ def sampling(case: Case) -> dict[str, Any]:
         "stop": list(case.stop) or None,
         "skip_special_tokens": case.skip_special_tokens,
         "include_stop_str_in_output": case.include_stop,
+        "return_token_ids": case.token_ids,
         "seed": 11,
     }
 
@@ -324,10 +325,12 @@ def chat_parts(chunks: list[Any]) -> Parts:
 
 def openai_join(events: list[Any], case: Case, parts_of: Callable[[list[Any]], Parts]) -> Said:
     """Case 17: the index and finish_reason of every chunk, one finishing chunk of each choice, then usage."""
+    prompt_ids = [ids for event in events if (ids := event.pop("prompt_token_ids", None)) is not None]
     assert len({msgspec.json.encode({**e, "choices": 0, "usage": 0}) for e in events}) == 1
     *chunks, last = events
     assert last["choices"] == []
-    assert all(len(event["choices"]) == 1 and event["usage"] is None for event in chunks)
+    assert all(len(event["choices"]) == 1 for event in chunks)
+    check_usage([event["usage"] for event in chunks], chunks, last["usage"], case)
     choices, parts = [], []
     for index in range(case.n):
         own = [c for event in chunks for c in event["choices"] if c["index"] == index]
@@ -337,9 +340,43 @@ def openai_join(events: list[Any], case: Case, parts_of: Callable[[list[Any]], P
         parts.append(parts_of(own))
         scores = [chunk["logprobs"] for chunk in own if chunk["logprobs"] is not None]
         ends = {name: own[-1][name] for name in ("finish_reason", "stop_reason")}
-        choices.append({"index": index, "logprobs": joined_logprobs(scores, case), **ends})
+        choices.append(
+            {"index": index, "logprobs": joined_logprobs(scores, case), **ends, **joined_ids(own, case)}
+        )
     assert all(event["choices"][0]["index"] < case.n for event in chunks)
+    if prompt_ids:
+        assert case.token_ids and prompt_ids == [prompt_ids[0]] * case.n
+        last["prompt_token_ids"] = prompt_ids[0]
     return openai_said({**last, "choices": choices}, parts)
+
+
+def check_usage(told: list[Any], chunks: list[Any], whole: Any, case: Case) -> None:
+    """Of each choice, the count of tokens grows to its end, and the ends make the whole answer's."""
+    if not case.continuous_usage:
+        assert told == [None] * len(chunks)
+        return
+    ends = [0] * case.n
+    for usage, event in zip(told, chunks, strict=True):
+        [choice] = event["choices"]
+        said, index = usage["completion_tokens"], choice["index"]
+        assert (
+            said == ends[index] + len(choice["token_ids"]) if "token_ids" in choice else said >= ends[index]
+        )
+        ends[index] = said
+        asked = whole["prompt_tokens"]
+        assert usage == {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    assert sum(ends) == whole["completion_tokens"]
+
+
+def joined_ids(chunks: list[Any], case: Case) -> dict[str, Any]:
+    """All token ids of a choice; a completion's prompt stands in its first chunk alone."""
+    chunks = chunks[1:] if "delta" in chunks[0] else chunks  # a chat's role has no tokens
+    assert all(("token_ids" in chunk) == case.token_ids for chunk in chunks)
+    if not case.token_ids:
+        return {}
+    prompt = {} if "delta" in chunks[0] else {"prompt_token_ids": chunks[0]["prompt_token_ids"]}
+    assert not any("prompt_token_ids" in chunk for chunk in chunks[1:])
+    return {"token_ids": [token for chunk in chunks for token in chunk["token_ids"]], **prompt}
 
 
 def joined_logprobs(scores: list[Any], case: Case) -> dict[str, Any] | None:

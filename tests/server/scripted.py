@@ -57,6 +57,8 @@ class Case:
     echo: bool = False
     skip_special_tokens: bool = True
     include_stop: bool = False
+    token_ids: bool = False
+    continuous_usage: bool = False
     parts: tuple[Parts, ...] | None = None
     """Of each choice, where the script has been made of them."""
 
@@ -84,6 +86,8 @@ def cases(draw: st.DrawFn, tokenizer: Tokenizer, ends: Sequence[int], *, choices
         echo=draw(st.booleans()),
         skip_special_tokens=draw(st.booleans()),
         include_stop=draw(st.booleans()),
+        token_ids=draw(st.booleans()),
+        continuous_usage=draw(st.booleans()),
     )
 
 
@@ -113,7 +117,15 @@ def cases_with_tools(draw: st.DrawFn, tokenizer: Tokenizer, *, choices: bool) ->
     )
     whole = all(len(tokens) < max_tokens for tokens in script.tokens)
     logprobs = draw(st.sampled_from((None, 1))) if choices else None
-    return Case(script, max_tokens, n=n, logprobs=logprobs, parts=parts if whole else None)
+    return Case(
+        script,
+        max_tokens,
+        n=n,
+        logprobs=logprobs,
+        token_ids=draw(st.booleans()) if choices else False,
+        continuous_usage=draw(st.booleans()) if choices else False,
+        parts=parts if whole else None,
+    )
 
 
 def _written(parts: Parts) -> str:

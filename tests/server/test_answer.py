@@ -19,6 +19,8 @@ from octavo.sampling.params import SamplingParams
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.server.answer import Answer
 from octavo.server.serving import Serving
+from octavo.text.pieces import PlainText
+from octavo.text.reasoning import ReasoningFormat, ReasoningSplitter
 from octavo.text.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary([b"<|end|>", *(bytes([b]) for b in range(256)), b" the", "é".encode()], special=[0])
@@ -89,6 +91,48 @@ def test_what_did_not_become_a_stop_string_is_shown_later() -> None:
     streamed = answer()
     assert texts(streamed.chunks(output(ids(b"one ST"), held_bytes=2))) == ["one "]
     assert texts(streamed.chunks(output(ids(b"AY")))) == ["STAY"]
+
+
+def test_tokens_are_told_with_the_output_that_has_them_though_their_text_is_held() -> None:
+    reply = CompletionReply(0, "m", "fp", reply_id="r", token_ids=True, continuous_usage=True)
+    streamed = Answer(serving(), reply, SamplingParams(stop=("STOP",)), [[9, 8]])
+    outputs = [
+        output(ids(b"ST"), held_bytes=2),
+        output(ids(b"A" + "é".encode()[:1])),
+        output(ids("é".encode()[1:] + b"ST"), held_bytes=2),
+        output((), held_bytes=2),
+        output(ids(b"OP"), finish_reason="stop", stop_reason="STOP", cut_bytes=4),
+    ]
+    told = []
+    for one in outputs:
+        for event in streamed.chunks(one).decode().split("\n\n")[:-1]:
+            data = msgspec.json.decode(event.removeprefix("data: "))
+            [choice] = data["choices"]
+            usage = data["usage"]
+            assert usage["prompt_tokens"] == 2 and usage["total_tokens"] == usage["completion_tokens"] + 2
+            prompt = choice.get("prompt_token_ids")
+            told.append((choice["text"], choice["token_ids"], usage["completion_tokens"], prompt))
+    assert told == [
+        ("", ids(b"ST"), 2, [9, 8]),
+        ("STA", ids(b"A" + "é".encode()[:1]), 4, None),
+        ("é", ids("é".encode()[1:] + b"ST"), 7, None),
+        ("", ids(b"OP"), 9, None),
+    ]
+    assert b"usage" not in streamed.closing()
+
+
+def test_pieces_of_one_output_tell_its_tokens_once() -> None:
+    reply = ChatReply(0, "m", "fp", reply_id="r", token_ids=True, continuous_usage=True)
+    form = ReasoningFormat("<think>", "</think>")
+    streamed = Answer(
+        serving(), reply, SamplingParams(), [[5]], split=lambda: ReasoningSplitter(form, PlainText())
+    )
+    said = ids(b"<think>why</think>so")
+    events = streamed.chunks(output(said, finish_reason="length")).decode().split("\n\n")[:-1]
+    chunks = [msgspec.json.decode(event.removeprefix("data: ")) for event in events]
+    assert [chunk["choices"][0].get("token_ids") for chunk in chunks] == [None, said, [], []]
+    assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == [0, len(said), len(said), len(said)]
+    assert [chunk.get("prompt_token_ids") for chunk in chunks] == [[5], None, None, None]
 
 
 def test_logprobs_wait_for_their_text_and_none_is_lost() -> None:

@@ -83,6 +83,40 @@ def test_token_ids_of_prompt_and_answer(server: Server) -> None:
     assert all("token_ids" not in choice for choice in plain["choices"])
 
 
+def test_streamed_token_ids_have_vllms_places(server: Server) -> None:
+    """The prompt's in the first event: of a completion's choice, or beside a chat's choices. The answer's in each."""
+    body: dict[str, Any] = {"n": 2, "max_tokens": 7, "seed": 3, "ignore_eos": True, "return_token_ids": True}
+    for path, asked in (
+        ("/v1/completions", {"prompt": PROMPT}),
+        ("/v1/chat/completions", {"messages": [USER]}),
+    ):
+        whole = server.post(path, **asked, **body).json()
+        events = server.events(path, **asked, **body)[:-1]
+        for index in range(2):
+            own = [event for event in events if event["choices"][0]["index"] == index]
+            prompts = [
+                event.get("prompt_token_ids", event["choices"][0].get("prompt_token_ids")) for event in own
+            ]
+            assert prompts[0] == (whole if "chat" in path else whole["choices"][index])["prompt_token_ids"]
+            assert set(map(str, prompts[1:])) == {"None"}
+            told = [event["choices"][0].get("token_ids", []) for event in own]
+            assert [token for ids in told for token in ids] == whole["choices"][index]["token_ids"]
+            assert len(whole["choices"][index]["token_ids"]) == 7
+
+
+def test_usage_in_each_event_is_that_of_its_choice(server: Server) -> None:
+    body: dict[str, Any] = {"prompt": [PROMPT, PROMPT[:3]], "n": 2, "max_tokens": 6, "ignore_eos": True}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *events, last = server.events("/v1/completions", **body, stream_options=options)[:-1]
+    ends = {event["choices"][0]["index"]: event["usage"] for event in events}
+    asked = [5, 5, 3, 3]
+    assert [ends[index]["prompt_tokens"] for index in range(4)] == asked
+    assert [ends[index]["total_tokens"] for index in range(4)] == [6 + n for n in asked]
+    assert last["usage"]["completion_tokens"] == 24 and last["usage"]["prompt_tokens"] == 8
+    *events, done = server.events("/v1/completions", **body, stream_options={"continuous_usage_stats": True})
+    assert done == "[DONE]" and all(event["choices"] and event["usage"] for event in events)
+
+
 def test_tokens_are_named_by_their_ids(server: Server) -> None:
     same = {"max_tokens": 5, "seed": 4, "return_tokens_as_token_ids": True, "return_token_ids": True}
     [choice] = server.complete(prompt=PROMPT, logprobs=2, echo=True, **same)["choices"]
@@ -188,7 +222,6 @@ def test_no_stop_string_ends_it_before_min_tokens(server: Server) -> None:
         ({"temperature": 2.1}, "temperature", "at most 2.0"),
         ({"prompt_logprobs": -1}, "prompt_logprobs", "0 … 100"),
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "with stream"),
-        ({"return_token_ids": True, "stream": True}, "return_token_ids", "with stream"),
         ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "1 …"),
         ({"truncate_prompt_tokens": -1}, "truncate_prompt_tokens", "-1"),
         ({"allowed_token_ids": [1]}, "allowed_token_ids", "not supported"),
@@ -212,10 +245,11 @@ def test_no_stop_string_ends_it_before_min_tokens(server: Server) -> None:
         ({"seed": -(2**63) - 1}, "seed", "lie in"),
         ({"user": 5}, "user", "must be a string"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "stream is not true"),
+        ({"stream_options": {"continuous_usage_stats": True}}, "stream_options", "stream is not true"),
         (
-            {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+            {"stream": True, "stream_options": {"continuous_usage_stats": 1}},
             "stream_options.continuous_usage_stats",
-            "not",
+            "must be",
         ),
     ],
 )

@@ -74,8 +74,9 @@ def check(scripted: Scripted, endpoint: Endpoint, case: Case, *, tools: bool = F
         assert endpoint.tools is not None
         body |= endpoint.tools()
     whole = endpoint.take(msgspec.json.decode(scripted.ask(endpoint.path, {**body, "stream": False})))
-    usage = {"stream_options": {"include_usage": True}} if endpoint.choices else {}
-    joined = endpoint.join(scripted.ask(endpoint.path, {**body, "stream": True, **usage}), case)
+    usage = {"include_usage": True, "continuous_usage_stats": case.continuous_usage}
+    options = {"stream_options": usage} if endpoint.choices else {}
+    joined = endpoint.join(scripted.ask(endpoint.path, {**body, "stream": True, **options}), case)
     assert joined == whole
     if case.parts is not None:
         assert whole.parts == list(case.parts)

@@ -55,6 +55,7 @@ class MessageReply:
 
     media_type = MEDIA_TYPE
     logprobs: Literal["chat", "completion"] = "chat"
+    tells_tokens = False
 
     def __init__(
         self, model: str, max_tokens: int, *, request_id: str | None = None, show_thinking: bool = True
@@ -72,12 +73,12 @@ class MessageReply:
         self._head = self._tail = b""
         self._stop: dict[str, Any] = {}
 
-    def begin(self, index: int, usage: Usage) -> bytes:
+    def begin(self, choice: Choice, usage: Usage) -> bytes:
         start = _usage_json(usage) | {"output_tokens": 0, "output_tokens_details": None}
         message = self._message([], {"stop_reason": None, "stop_sequence": None}, start)
         return _event("message_start", {"message": message})
 
-    def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
+    def delta(self, choice: Choice, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
         opened = b""
         if self._block != (piece.kind, piece.call):
             if not piece.text and piece.kind != "call":

@@ -28,6 +28,7 @@ class _Lines:
 
     media_type = NDJSON
     logprobs: Literal["chat", "completion"] = "chat"
+    tells_tokens = False
     prefix = ""
 
     def __init__(self, model: str, reply_id: str, begun_s: float) -> None:
@@ -40,10 +41,10 @@ class _Lines:
         """Name and arguments of the call that is on its way: calls are told whole."""
         self._cut = ""
 
-    def begin(self, index: int, usage: Usage) -> bytes:
+    def begin(self, choice: Choice, usage: Usage) -> bytes:
         return b""
 
-    def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
+    def delta(self, choice: Choice, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
         data = b""
         if piece.kind != "call" or piece.name is not None:
             data = self._flush()

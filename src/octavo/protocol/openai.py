@@ -44,7 +44,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     include_usage: bool | None = None
     """A last chunk with the usage of the whole request and no choices."""
     continuous_usage_stats: bool | None = None
-    """vLLM's usage in every chunk; only false is served."""
+    """vLLM's: each chunk has the usage of its choice so far."""
     include_obfuscation: bool | None = None
     """OpenAI's padding of events against listeners; none is added."""
 
@@ -80,7 +80,7 @@ class _Request(Constrained, kw_only=True):
     prompt_logprobs: Annotated[int, within("prompt_logprobs")] | None = None
     """vLLM's: of each prompt token its log-probability and so many alternatives. Not streamed."""
     return_token_ids: bool | None = None
-    """vLLM's: the token ids of prompt and answer. Not streamed."""
+    """vLLM's: the token ids of prompt and answer; in a stream, those of each event."""
     return_tokens_as_token_ids: bool | None = None
     """vLLM's: log-probabilities name a token `token_id:42`, which tells those with equal texts apart."""
     truncate_prompt_tokens: Annotated[int, within("truncate_prompt_tokens")] | None = None
@@ -102,28 +102,26 @@ class _Request(Constrained, kw_only=True):
     def include_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    @property
+    def continuous_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
     def _sampling(self, **own: Any) -> SamplingParams:
-        if self.stream_options is not None:
-            if not self.stream:
-                raise InvalidParameter(
-                    "stream_options is given, but stream is not true; set it or leave the options out.",
-                    "stream_options",
-                )
-            if self.stream_options.continuous_usage_stats:
-                name = "stream_options.continuous_usage_stats"
-                raise InvalidParameter(f"{name} is not supported by this server; leave it out.", name)
+        if self.stream_options is not None and not self.stream:
+            raise InvalidParameter(
+                "stream_options is given, but stream is not true; set it or leave the options out.",
+                "stream_options",
+            )
         for name in (
             "temperature",
             "truncate_prompt_tokens",
         ):  # what is said of the others is theirs
             if (value := getattr(self, name)) is not None:
                 BOUNDS[name].check(name, value)
-        for name, wanted in (
-            ("prompt_logprobs", self.prompt_logprobs is not None),
-            ("return_token_ids", bool(self.return_token_ids)),
-        ):
-            if wanted and self.stream:
-                raise InvalidParameter(f"{name} is not supported with stream; leave one of them out.", name)
+        if self.prompt_logprobs is not None and self.stream:
+            raise InvalidParameter(
+                "prompt_logprobs is not supported with stream; leave one of them out.", "prompt_logprobs"
+            )
         for place, token in enumerate((self.stop_token_ids or ())[:MAX_STOPS]):
             TOKEN.check(f"stop_token_ids[{place}]", token)
         stop = self.stop

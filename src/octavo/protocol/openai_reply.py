@@ -11,11 +11,14 @@ from typing import Any, ClassVar, Literal
 
 import orjson
 
+from octavo.protocol.chunk_tokens import ChunkTokens
 from octavo.protocol.reply import Call, Choice, Usage
 from octavo.protocol.sse import DONE, MEDIA_TYPE, error_event, event
 from octavo.text.pieces import Piece
 
 __all__ = ["ChatReply", "CompletionReply", "usage_json"]
+
+_GOES_ON = b',"finish_reason":null'
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
@@ -55,9 +58,10 @@ class _Reply:
         reply_id: str | None = None,
         include_usage: bool = False,
         token_ids: bool = False,
+        continuous_usage: bool = False,
     ) -> None:
-        """`include_usage`: chunks say `"usage": null`, and a last one has the numbers. `token_ids`: a whole answer has
-        those of prompt and answer."""
+        """`include_usage`: chunks say `"usage": null`, a last one has the numbers. `token_ids`: the answer has those
+        of prompt and answer. `continuous_usage`: each chunk has the numbers so far."""
         self.reply_id = reply_id or f"{self.prefix}-{uuid.uuid4().hex}"
         self._include_usage = include_usage
         self._token_ids = token_ids
@@ -69,16 +73,30 @@ class _Reply:
         }
         head = orjson.dumps({"object": self.chunk_kind, **self._fields})
         self._chunk_head = b"data: " + head[:-1] + b',"choices":[{"index":'
-        usage = b',"usage":null' if include_usage else b""
-        self._open = b',"finish_reason":null}]' + usage + b"}\n\n"
+        usage = b',"usage":null' if include_usage and not continuous_usage else b""
         self._close = b"}]" + usage + b"}\n\n"
+        self._open = _GOES_ON + self._close
+        self._usage = usage
+        self._tokens = (
+            ChunkTokens(ids=token_ids, usage=continuous_usage, prompt_in_choice=not self.prompt_once)
+            if token_ids or continuous_usage
+            else None
+        )
+        self.tells_tokens = self._tokens is not None
 
     def finish(self, choice: Choice) -> bytes:
         end = b',"finish_reason":%b,"stop_reason":%b' % (
             orjson.dumps(choice.finish_reason),
             orjson.dumps(choice.stop_reason),
         )
-        return self._chunk_head + b"%d" % choice.index + self.empty + end + self._close
+        close = self._close if self._tokens is None else self._telling(self._tokens, choice)
+        return self._chunk_head + b"%d" % choice.index + self.empty + end + close
+
+    def _telling(self, tokens: ChunkTokens, choice: Choice, before: bytes = b"") -> bytes:
+        """The end of a chunk that tells its tokens; `before`: the last of the choice's other fields."""
+        return b"".join((
+            before, tokens.of_choice(choice), b"}]", self._usage, tokens.of_event(choice), b"}\n\n"
+        ))  # fmt: skip
 
     def closing(self, usage: Usage) -> bytes:
         if not self._include_usage:
@@ -131,13 +149,14 @@ class CompletionReply(_Reply):
     prompt_once = False
     logprobs: Literal["chat", "completion"] = "completion"
 
-    def begin(self, index: int, usage: Usage) -> bytes:
+    def begin(self, choice: Choice, usage: Usage) -> bytes:
         return b""
 
-    def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
+    def delta(self, choice: Choice, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
         return b"".join((
-            self._chunk_head, b"%d" % index, b',"text":', orjson.dumps(piece.text), b',"logprobs":',
-            b"null" if logprobs is None else orjson.dumps(logprobs), self._open,
+            self._chunk_head, b"%d" % choice.index, b',"text":', orjson.dumps(piece.text), b',"logprobs":',
+            b"null" if logprobs is None else orjson.dumps(logprobs),
+            self._open if self._tokens is None else self._telling(self._tokens, choice, _GOES_ON),
         ))  # fmt: skip
 
     def _said(self, choice: Choice) -> dict[str, Any]:
@@ -154,20 +173,24 @@ class ChatReply(_Reply):
     prompt_once = True
     logprobs: Literal["chat", "completion"] = "chat"
 
-    def begin(self, index: int, usage: Usage) -> bytes:
+    def begin(self, choice: Choice, usage: Usage) -> bytes:
         """The role."""
         delta = b',"delta":{"role":"assistant","content":""},"logprobs":null'
-        return self._chunk_head + b"%d" % index + delta + self._open
+        said = self._chunk_head + b"%d" % choice.index + delta
+        if self._tokens is None:
+            return said + self._open
+        return said + _GOES_ON + b"}]" + self._usage + self._tokens.of_event(choice, first=True) + b"}\n\n"
 
-    def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
+    def delta(self, choice: Choice, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
         if piece.kind == "call":
             said = _call_delta(piece)
         else:
             name = b'{"content":' if piece.kind == "text" else b'{"reasoning_content":'
             said = name + orjson.dumps(piece.text)
         return b"".join((
-            self._chunk_head, b"%d" % index, b',"delta":', said, b'},"logprobs":',
-            b"null" if logprobs is None else orjson.dumps(logprobs), self._open,
+            self._chunk_head, b"%d" % choice.index, b',"delta":', said, b'},"logprobs":',
+            b"null" if logprobs is None else orjson.dumps(logprobs),
+            self._open if self._tokens is None else self._telling(self._tokens, choice, _GOES_ON),
         ))  # fmt: skip
 
     def _said(self, choice: Choice) -> dict[str, Any]:

@@ -39,13 +39,14 @@ class CompletionDetails(_Shape):
 
 
 class UsageReport(_Shape):
-    """A prompt counts once, however many choices it has."""
+    """A prompt counts once, however many choices it has. Beside the choice of a chunk (`continuous_usage_stats`): that
+    choice alone, so far, and without details."""
 
     prompt_tokens: Count
     completion_tokens: Count
     total_tokens: Count
-    prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails
+    prompt_tokens_details: PromptDetails | UnsetType = UNSET
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET
 
 
 class CompletionLogprobs(_Shape):
@@ -166,6 +167,7 @@ class ChatChunkChoice(_Shape):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: int | str | UnsetType | None = UNSET
+    token_ids: list[Count] | UnsetType = UNSET
 
 
 class ChatCompletionChunk(_Shape):
@@ -178,6 +180,7 @@ class ChatCompletionChunk(_Shape):
     system_fingerprint: str
     choices: list[ChatChunkChoice]
     usage: UsageReport | UnsetType | None = UNSET
+    prompt_token_ids: list[Count] | UnsetType = UNSET
 
 
 class ModelCard(_Shape):

@@ -62,7 +62,7 @@ class Choice(msgspec.Struct):
     cut_off: bool = False
     """Its last call is not whole: the answer ended within it, by its length or by a stop string."""
     logprobs: dict[str, Any] | None = None
-    """In the form of `Reply.logprobs`; of a whole answer only, as the next two."""
+    """In the form of `Reply.logprobs`; of a whole answer only, as `prompt_logprobs`."""
     prompt_tokens: Sequence[int] = ()
     prompt_logprobs: list[dict[str, Any] | None] | None = None
     """Where they are wanted."""
@@ -114,11 +114,15 @@ class Reply(Protocol):
     logprobs: Literal["chat", "completion"]
     """The form of log-probabilities that it takes (protocol/logprobs.py)."""
 
-    def begin(self, index: int, usage: Usage) -> bytes:
-        """A choice begins. `usage`: so far."""
+    tells_tokens: bool
+    """Each output makes an event, also where none of its text can be shown: a `delta` with an empty piece."""
 
-    def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
-        """A piece of it; an empty one where only log-probabilities are left to be told. This runs per token."""
+    def begin(self, choice: Choice, usage: Usage) -> bytes:
+        """A choice begins: its first tokens are there. `usage`: so far."""
+
+    def delta(self, choice: Choice, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
+        """A piece of it, as it is in `choice` already; an empty one where only log-probabilities or tokens are left to
+        be told. This runs per token."""
 
     def finish(self, choice: Choice) -> bytes:
         """It has ended; `choice` is all of it, but for log-probabilities."""

@@ -76,6 +76,7 @@ class ResponsesReply:
 
     media_type = MEDIA_TYPE
     logprobs: Literal["chat", "completion"] = "chat"
+    tells_tokens = False
 
     def __init__(
         self,
@@ -124,12 +125,12 @@ class ResponsesReply:
         """The first events of one that runs in the background."""
         return self._with_response("response.created") + self._with_response("response.queued")
 
-    def begin(self, index: int, usage: Usage) -> bytes:
+    def begin(self, choice: Choice, usage: Usage) -> bytes:
         self.response["status"] = "in_progress"
         created = b"" if self._number else self._with_response("response.created")
         return created + self._with_response("response.in_progress")
 
-    def delta(self, index: int, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
+    def delta(self, choice: Choice, piece: Piece, logprobs: dict[str, Any] | None) -> bytes:
         if logprobs is not None:
             self._scores += logprobs["content"]
         if not piece.text and piece.name is None:
@@ -202,12 +203,12 @@ class ResponsesReply:
         [choice] = choices
         if choice.finish_reason is None:  # nobody waits for it any more, and it is not to be kept
             return orjson.dumps(self.response)
-        self.begin(0, usage)
+        self.begin(choice, usage)
         logprobs = choice.logprobs
         for piece in choice.parts():
-            self.delta(0, piece, logprobs)
+            self.delta(choice, piece, logprobs)
             logprobs = None
-        self.delta(0, Piece(""), logprobs)
+        self.delta(choice, Piece(""), logprobs)
         self.finish(choice)
         self.closing(usage)
         return orjson.dumps(self.response)

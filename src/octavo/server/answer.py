@@ -25,13 +25,13 @@ _NOTHING = Piece("")
 class _Growing:
     """The text of one sequence, and what is not shown of it yet."""
 
-    def __init__(self, answer: Answer, index: int, echo: Sequence[int]) -> None:
+    def __init__(self, answer: Answer, index: int, prompt: Sequence[int], *, echo: bool) -> None:
         serving, params = answer.serving, answer.params
-        drop = bool(echo) and serving.tokenizer.drops_leading_space
+        drop = echo and bool(prompt) and serving.tokenizer.drops_leading_space
         self.begun = False
-        self.choice = Choice(index)
+        self.choice = Choice(index, prompt_tokens=prompt)
         self._answer = answer
-        self._echo = echo
+        self._echo = prompt if echo else ()
         self._text = TextStream(answer.vocabulary, params.skip_special_tokens, drop_leading_space=drop)
         self._splitter = answer.split()
         self._offsets = TextOffsets(drop_leading_space=drop)
@@ -123,13 +123,12 @@ class Answer:
         self.tokens_as_ids = tokens_as_ids
         self._prompt_scores = prompt_scores
         self._arrived = arrived
-        self._prompt_tokens = prompts
         self.arrived_tokens = 0
         """Of all sequences, told or not: those that are not among the best too."""
         self.usage = Usage(prompt=sum(map(len, prompts)))
         self._prompts = {f"{reply.reply_id}-{i}": i for i in range(len(prompts))}
         self._growing = [
-            _Growing(self, i * params.n + child, prompt if echo else ())
+            _Growing(self, i * params.n + child, prompt, echo=echo)
             for i, prompt in enumerate(prompts)
             for child in range(params.n)
         ]
@@ -159,16 +158,18 @@ class Answer:
         parts: list[bytes] = []
         for growing, ready in self._in_order(output):
             pieces = growing.push(ready, self._scores(growing))
-            index, reply = growing.choice.index, self.reply
+            choice, reply = growing.choice, self.reply
             if not growing.begun:
                 growing.begun = True
-                parts.append(reply.begin(index, self.usage))
-            if not pieces and ready.finish_reason is not None and growing.has_logprobs:
-                pieces = (_NOTHING,)
+                parts.append(reply.begin(choice, self.usage))
+            if not pieces:
+                ended = ready.finish_reason is not None
+                if growing.has_logprobs if ended else reply.tells_tokens and ready.samples:
+                    pieces = (_NOTHING,)
             for place, piece in enumerate(pieces):
-                parts.append(reply.delta(index, piece, None if place else growing.take_logprobs()))
+                parts.append(reply.delta(choice, piece, None if place else growing.take_logprobs()))
             if ready.finish_reason is not None:
-                parts.append(reply.finish(growing.choice))
+                parts.append(reply.finish(choice))
         return b"".join(parts)
 
     def closing(self) -> bytes:
@@ -183,7 +184,6 @@ class Answer:
         for growing in self._growing:
             choice = growing.choice
             choice.logprobs = growing.take_logprobs()
-            choice.prompt_tokens = self._prompt_tokens[choice.index // self.params.n]
             if self._prompt_scores is not None:
                 scores, vocabulary = self._scores(growing), self.serving.vocabulary
                 choice.prompt_logprobs = prompt_logprobs(scores, vocabulary, self._prompt_scores)
