@@ -1,0 +1,156 @@
+"""Whether a run's numbers can be believed: what went wrong in measuring, a plain sentence each.
+
+Knows limits and their reasons. A problem falsifies the numbers, or only says how to read them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from octavo.bench.distribution import Summary
+from octavo.bench.record import Run
+from octavo.bench.times import Bools, Times
+from octavo.bench.window import Window
+
+__all__ = ["CPU_LIMIT", "LAG_LIMIT_S", "LAG_SHARE", "UNSENT_LIMIT", "judge", "lag_limit_s"]
+
+LAG_LIMIT_S = 0.010
+"""A tenth of what a person notices (Nielsen, 1993: 0.1 s); an idle event loop stays far below it."""
+LAG_SHARE = 0.05
+"""Or this share of the median TTFT, where that is more: what is late by less moves no figure that matters."""
+CPU_LIMIT = 0.9
+"""Of a core: a process with one thread that has no time left reads late, and its time stamps are late."""
+UNSENT_LIMIT = 0.01
+"""Of the requests: more that were never sent are another load than the one described."""
+_FEW = 100
+_SHORT_LIMIT = 0.1
+_SILENT_LIMIT = 0.01
+
+
+def lag_limit_s(summaries: dict[str, Summary]) -> float:
+    """How late the 99th percentile of sends may be, in seconds."""
+    ttft = summaries.get("ttft")
+    return max(LAG_LIMIT_S, LAG_SHARE * ttft.p50) if ttft is not None else LAG_LIMIT_S
+
+
+def judge(
+    run: Run,
+    times: Times,
+    window: Window,
+    summaries: dict[str, Summary],
+    scalars: dict[str, float | None],
+) -> tuple[list[str], bool]:
+    """The problems, those first that make the run invalid; and whether none does."""
+    inside = (times.intended_us >= window.start_us) & (times.intended_us < window.end_us)
+    false = [*_stopped(run), *_late(summaries, scalars), *_unsent(times, inside)]
+    told = [*_window(window, inside), *_growing(times, window), *_answers(times, inside, scalars)]
+    return [*false, *told], not false
+
+
+def _stopped(run: Run) -> list[str]:
+    if run.stopped is None:
+        return []
+    return [f"The run was stopped before its workload ended ({run.stopped.rstrip('.')})."]
+
+
+def _late(summaries: dict[str, Summary], scalars: dict[str, float | None]) -> list[str]:
+    found = []
+    limit = lag_limit_s(summaries)
+    lag = summaries.get("lag")
+    if lag is not None and lag.p99 > limit:
+        found.append(
+            f"Requests were sent late: the schedule lag's p99 is {_ms(lag.p99)}, above {_ms(limit)}; "
+            "the measuring process could not keep up, so the load was not the one that was asked for."
+        )
+    loop = scalars.get("loop_lag_p99")
+    if loop is not None and loop > limit:
+        found.append(
+            f"The measuring process woke late (p99 {_ms(loop)}, above {_ms(limit)}): its time stamps are late too."
+        )
+    cpu = scalars.get("client_cpu")
+    if cpu is not None and cpu > CPU_LIMIT:
+        found.append(
+            f"The measuring process used {cpu:.0%} of a core, above {CPU_LIMIT:.0%}: it measured itself as well; "
+            "give it a core of its own, or lower the rate."
+        )
+    return found
+
+
+def _unsent(times: Times, inside: Bools) -> list[str]:
+    unsent = sum(
+        times.exchanges[at].error == "client" for at in np.flatnonzero(inside & np.isnan(times.sent_us))
+    )
+    total = int(inside.sum())
+    if not total or unsent / total <= UNSENT_LIMIT:
+        return []
+    return [f"{unsent} of {total} requests were never sent, by the measuring process's own fault."]
+
+
+def _window(window: Window, inside: Bools) -> list[str]:
+    found = []
+    total = int(inside.sum())
+    if not window.steady:
+        found.append(
+            f"Measured is {window.rule}: warm-up and drain are in the figures, and rates are too low."
+        )
+    if 0 < total < _FEW:
+        found.append(
+            f"Only {total} requests are measured: a p99 of fewer than {_FEW} is little below the longest."
+        )
+    return found
+
+
+def _growing(times: Times, window: Window) -> list[str]:
+    """More and more in flight: where the server is slower than the load, latencies measure the run's length."""
+    sent, end = times.sent_us, times.end_us
+    third = (window.end_us - window.start_us) / 3
+
+    def mean(start: float) -> float:
+        overlap = np.minimum(end, start + third) - np.maximum(sent, start)
+        return float(np.nansum(np.clip(overlap, 0, None))) / third
+
+    first, last = mean(window.start_us), mean(window.end_us - third)
+    # Twice as many, and beyond what chance does: the number in flight scatters about its square root.
+    if not window.steady or last <= 2 * first or last - first <= 4 * max(first, 1.0) ** 0.5:
+        return []
+    words = (
+        f"The server fell behind: {first:.1f} requests were in flight in the window's first third and {last:.1f} in "
+        "its last; latencies grow with the length of such a run."
+    )
+    return [words]
+
+
+def _answers(times: Times, inside: Bools, scalars: dict[str, float | None]) -> list[str]:
+    answered = np.flatnonzero(inside & times.ok)
+    total = int(inside.sum())
+    found = []
+    if total and not len(answered):
+        found.append(f"None of {total} requests was answered.")
+    skipped = sum(times.exchanges[at].error == "skipped" for at in np.flatnonzero(inside & ~times.ok))
+    if skipped:
+        found.append(f"{skipped} requests were not sent because an answer before them failed.")
+    if not len(answered):
+        return found
+    counted = [times.exchanges[at].counted for at in answered]
+    for how, words in (
+        ("none", "have no count of tokens: they are in no rate, TPOT or ITL"),
+        (
+            "spread",
+            "have one count for the whole, laid over their events by characters: TPOT and ITL are estimates",
+        ),
+    ):
+        if share := counted.count(how) / len(answered):
+            found.append(f"{share:.1%} of the answers {words}.")
+    silent = int((times.silent & inside).sum()) / len(answered)
+    if silent > _SILENT_LIMIT:
+        found.append(f"{silent:.1%} of the answers had no text; they have no TTFT.")
+    short = scalars.get("short_share")
+    if short is not None and short > _SHORT_LIMIT:
+        found.append(
+            f"{short:.1%} of the answers ended before the wanted length: the load was lighter than described."
+        )
+    return found
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.1f} ms"
