@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.bench.definitions import known
 from octavo.bench.intervals import quantile_of
+from octavo.bench.measures import measure
+from octavo.bench.record import Run
 from octavo.bench.slo import Measured, Part, RequestBound, Slo, label, show
+from octavo.bench.times import Times
+from octavo.bench.window import whole
 from octavo.errors import InvalidParameter
+from tests.bench.runs import answer, exchange, run
 
 
 @dataclass
 class Made:
-    """Measures that say what they are told; percentiles of `times` come from its values."""
+    """Measures that say what they are told."""
 
-    values: dict[str, float | None] = field(default_factory=dict)
-    times: dict[str, list[float]] = field(default_factory=dict)
+    values: dict[str, float | None]
 
     def value(self, name: str) -> float | None:
-        metric, _, stat = name.rpartition("_p")
-        if metric in self.times:
-            return self.quantile(metric, float(stat) / 100)
         return self.values.get(name)
 
-    def quantile(self, metric: str, q: float) -> float | None:
-        ordered = sorted(self.times.get(metric, []))
-        return quantile_of(ordered, q) if ordered else None
+    def late(self, name: str) -> float | None:
+        return self.values.get(name)
 
 
 def judged(text: str, **values: float | None) -> bool:
@@ -72,6 +73,7 @@ def test_a_part_is_a_name_a_sign_and_a_bound_in_base_units(
         ("goodputt>95%", "did you mean goodput?"),
         ("output_rate_p99>5", "did you mean output_rate?"),
         ("zzz<1s", "names are like"),
+        ("lag<1s", "did you mean lag_"),  # how late the measuring process was is not the server's to keep
         ("<1s", "'nothing' is no metric"),
         ("ttft_p99", "which is no bound"),
         ("ttft_p99=1s", "which is no bound"),
@@ -149,17 +151,28 @@ def test_each_request_s_bounds_come_from_parts_without_a_stat_and_from_the_highe
 
 
 def test_a_good_request_keeps_every_bound_that_it_has_a_value_for() -> None:
-    slo = Slo.parse("ttft<500ms,tpot<=50ms")
+    def good(text: str, ttft_ms: float, gap_ms: float, tokens: int) -> bool:
+        return Slo.parse(text).good(Times(run([answer(0, ttft_ms, gap_ms, tokens)])).of(0))
 
-    def good(**values: float) -> bool:
-        return slo.good(lambda bound: values.get(bound.metric))
+    assert good("ttft<500ms,tpot<=50ms", 400, 50, 5)
+    assert not good("ttft<500ms,tpot<=50ms", 500, 50, 5)
+    assert not good("ttft<500ms,tpot<=50ms", 400, 51, 5)
+    assert good("ttft<500ms,tpot<=50ms", 400, 0, 1)  # one token: no time for each further token
+    assert good("e2e<700ms,itl<=60ms,icl<=60ms", 400, 60, 5) and not good("e2e<700ms", 400, 75, 5)
+    assert good("output_rate>1", 9999, 9999, 5)  # bounds no single request
 
-    assert good(ttft=0.4, tpot=0.05)
-    assert not good(ttft=0.5, tpot=0.05)
-    assert not good(ttft=0.4, tpot=0.0501)
-    assert good(ttft=0.4)  # one token: no time per further token
-    with pytest.raises(ValueError):
-        Slo.parse("output_rate>1").good(lambda bound: 0.0)
+
+def test_a_request_s_gaps_are_judged_as_those_of_the_run() -> None:
+    gaps = [10.0] * 98 + [80.0, 80.0]
+    one = exchange(0, [])
+    one.chunks = list(answer(0, 0, 0, 101).chunks)
+    for place, chunk in enumerate(one.chunks):
+        chunk.at_us = round(1000 * sum(gaps[:place]))
+    one.output_tokens, one.end_us = 101, one.chunks[-1].at_us
+    times = Times(run([one])).of(0)
+    assert Slo.parse("itl_p90<50ms").good(times) and Slo.parse("icl_p90<50ms").good(times)
+    assert not Slo.parse("itl_p99<50ms").good(times)
+    assert not Slo.parse("itl<50ms").good(times)
 
 
 def test_the_bound_itself_is_met_only_with_an_equals_sign() -> None:
@@ -174,7 +187,7 @@ def test_each_part_must_be_met_and_says_how_far() -> None:
     assert [one.met for one in verdict.parts] == [True, False, True]
     assert [one.margin for one in verdict.parts] == pytest.approx([0.25, -0.2, 0.5])
     assert verdict.worst.part.name == "output_rate"
-    assert str(verdict) == "output rate 80/s (bound >= 100/s)"
+    assert str(verdict) == "Output 80/s (bound >= 100/s)"
 
 
 def test_no_value_is_not_met_and_says_so() -> None:
@@ -184,36 +197,65 @@ def test_no_value_is_not_met_and_says_so() -> None:
     assert str(verdict).startswith("TPOT p50 has no value")
 
 
+def served(ttfts_ms: list[float], failed: int) -> Run:
+    """One request a second; those that failed come first."""
+    lost = [exchange(0, [], error="timeout", output_tokens=None) for _ in range(failed)]
+    done = [answer(0, ttft_ms, 10, 3) for ttft_ms in ttfts_ms]
+    made = run([*lost, *done])
+    for one in made.exchanges:
+        later = one.index * 1_000_000
+        one.intended_us, one.sent_us, one.end_us = later, later, one.end_us + later
+        for chunk in one.chunks:
+            chunk.at_us += later
+    return made
+
+
 def test_failed_requests_are_infinitely_late() -> None:
-    good = [0.1] * 850 + [0.9] * 50
-    slo = Slo.parse("ttft_p90<500ms,error_share<=20%")
-    assert slo.judge(Made({"error_share": 0.0}, {"ttft": good + [0.1] * 100})).met
-    # A tenth of the requests failed: among all, 85 % were within the bound, not the 94 % of those that are left.
-    verdict = slo.judge(Made({"error_share": 0.1}, {"ttft": good}))
-    assert not verdict.met and verdict.worst.value == pytest.approx(0.9)
-    worse = Slo.parse("ttft_p95<500ms,error_share<=20%").judge(Made({"error_share": 0.1}, {"ttft": good}))
-    assert worse.worst.value == math.inf
-    assert str(worse) == "TTFT p95 never (bound < 500 ms): 10 % of the requests failed"
+    def verdict(text: str, ttfts_ms: list[float], failed: int) -> tuple[bool, str]:
+        made = served(ttfts_ms, failed)
+        found = Slo.parse(text).judge(measure(made, window=whole(made)))
+        return found.met, str(found)
+
+    good = [100.0] * 850 + [900.0] * 50
+    assert verdict("ttft_p90<500ms,error_share<=20%", [*good, *[100.0] * 100], 0)[0]
+    # A tenth failed: among all, 85 % were within the bound, not the 94 % of those that are left.
+    assert verdict("ttft_p90<500ms,error_share<=20%", good, 100) == (
+        False,
+        "TTFT p90 900 ms (bound < 500 ms)",
+    )
+    assert verdict("itl_p95<500ms,error_share<=20%", good, 100) == (
+        False,
+        "ITL p95 never (bound < 500 ms): 10 % of the requests failed",
+    )
+    assert not verdict("ttft_max<1s,error_share<5%", good, 1)[0] and verdict("ttft_max<1s", good, 0)[0]
+    assert not verdict("ttft_p50<1s", [], 3)[0]
 
 
-@given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=200), st.integers(0, 60))
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=60), st.integers(0, 30))
 def test_percentiles_with_failures_are_those_of_all_requests_within_one_of_them(
-    times: list[float], failed: int
+    ttfts_ms: list[int], failed: int
 ) -> None:
-    count = len(times) + failed
-    made = Made({"error_share": failed / count}, {"ttft": times})
-    value = Slo.parse("ttft_p90<1s").judge(made).parts[0].value
-    everyone = sorted(times) + [math.inf] * failed
-    place = 0.9 * (count - 1)
-    assert value is not None
-    assert everyone[max(0, math.floor(place) - 1)] <= value <= everyone[min(count - 1, math.floor(place) + 1)]
+    made = served([float(one) for one in ttfts_ms], failed)
+    found = measure(made, window=whole(made))
+    everyone = sorted(one / 1000 for one in ttfts_ms) + [math.inf] * failed
+    for stat, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
+        value = found.late(f"ttft_{stat}")
+        place = q * (len(everyone) - 1)
+        assert value is not None
+        assert everyone[max(0, math.floor(place) - 1)] <= value
+        assert value <= everyone[min(len(everyone) - 1, math.floor(place) + 1)]
+    if not failed:
+        ordered = sorted(one / 1000 for one in ttfts_ms)
+        assert found.late("ttft_p90") == pytest.approx(quantile_of(ordered, 0.9))
+        assert all(found.late(name) == found.value(name) for name in known())
 
 
-def test_when_all_failed_no_bound_is_met() -> None:
-    verdict = Slo.parse("ttft_p50<1s").judge(Made({"error_share": 1.0, "ttft_p50": None}))
-    assert not verdict.met
-    assert judged("ttft_max<1s", ttft_max=0.5)
-    assert not judged("ttft_max<1s,error_share<5%", ttft_max=0.5, error_share=0.01)
+def test_what_no_answer_has_is_not_late_because_another_request_failed() -> None:
+    one_token = run([answer(0, 50, 0, 1), exchange(1000, [], error="timeout", output_tokens=None)])
+    found = measure(one_token, window=whole(one_token))
+    assert found.late("tpot_p50") is None and found.late("ttft_p99") == math.inf
+    assert found.late("lag_p99") == found.value("lag_p99")
+    assert found.late("error_share") == 0.5
 
 
 def test_excess_is_below_nought_exactly_where_a_part_is_met() -> None:
@@ -238,9 +280,9 @@ def test_names_and_values_as_people_read_them() -> None:
         label(name) for name in ("ttft_p99", "ttft_intended_p99_9", "normalized_mean", "output_rate")
     ] == [
         "TTFT p99",
-        "TTFT intended p99.9",
-        "normalized mean",
-        "output rate",
+        "TTFT from arrival p99.9",
+        "Normalized latency mean",
+        "Output",
     ]
     shown = [show(0.812, "time"), show(1.25, "time"), show(8e-4, "time"), show(0.0, "time")]
     assert shown == ["812 ms", "1.25 s", "800 us", "0 s"]

@@ -5,14 +5,16 @@ Pure functions of a `Run`: nothing is measured here, so every number can be comp
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
-from octavo.bench.definitions import DISTRIBUTIONS, split
-from octavo.bench.distribution import Distribution, Floats, Summary
+from octavo.bench.backlog import Backlog, backlog
+from octavo.bench.definitions import DISTRIBUTIONS, definition, split
+from octavo.bench.distribution import STATS, Distribution, Floats, Summary
 from octavo.bench.readings import client_scalars, server_scalars
 from octavo.bench.record import Run
 from octavo.bench.times import Bools, ExchangeTimes, Times
@@ -74,6 +76,11 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing where every session has one turn."""
     errors: list[ErrorCount] = []
     """Of the window, the most frequent first."""
+    failed_late: dict[str, float | None] = {}
+    """By name, the percentiles and maxima that are others when failed requests count as infinitely late; None:
+    infinite. Nothing where none failed."""
+    backlog: Backlog | None = None
+    """Whether the server kept up; None for a closed loop and for a short run."""
     targeted: bool = False
     """Whether `good` means within a target, or just answered."""
     problems: list[str] = []
@@ -91,6 +98,13 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
             return self.scalars.get(name)
         summary = self.all.summaries.get(metric.name)
         return None if summary is None else float(getattr(summary, stat))
+
+    def late(self, name: str) -> float | None:
+        """As `value`, but with failed requests as infinitely late in percentiles and maxima of what answers took."""
+        if name not in self.failed_late:
+            return self.value(name)
+        value = self.failed_late[name]
+        return math.inf if value is None else value
 
 
 def measure(run: Run, *, window: Window | None = None, slo: Target | None = None) -> Measures:
@@ -117,7 +131,8 @@ def measure(run: Run, *, window: Window | None = None, slo: Target | None = None
     }
     if scalars["cached_share"] is None:
         scalars["cached_share"] = scalars["prefix_hit_share"]
-    problems, valid = judge(run, times, window, everyone.summaries, scalars)
+    growth = backlog(run, window)
+    problems, valid = judge(run, times, window, everyone.summaries, scalars, growth)
     tenants = [one.tenant or "" for one in run.exchanges]
     priorities = [one.priority for one in run.exchanges]
     turns = [one.turn for one in run.exchanges]
@@ -129,6 +144,8 @@ def measure(run: Run, *, window: Window | None = None, slo: Target | None = None
         priorities=_by(times, inside, good, priorities) if len(set(priorities)) > 1 else {},
         turns=_by(times, inside, good, turns) if any(turns) else {},
         errors=_errors(times, inside),
+        failed_late=_failed_late(times, inside, everyone),
+        backlog=growth,
         targeted=slo is not None,
         problems=problems,
         valid=valid,
@@ -214,6 +231,31 @@ def _shares(times: Times, inside: Bools, everyone: Group) -> dict[str, float | N
         "short_share": float(short.sum() / known.sum()) if known.any() else None,
         "cached_share": float(times.cached_tokens[cached].sum()) / asked if asked else None,
     }
+
+
+def _failed_late(times: Times, inside: Bools, everyone: Group) -> dict[str, float | None]:
+    """Percentiles over all requests, those without an answer above all others.
+
+    The p-th of all is one of the answered ones, further up by as many as failed. Of gaps between tokens, nobody knows
+    how many a failed request would have had; they are taken to be as many as those of another.
+    """
+    failed = everyone.error_share
+    if not failed:
+        return {}
+    found: dict[str, float | None] = {}
+    for name in DISTRIBUTIONS:
+        if definition(name).better != "lower":
+            continue  # of the measuring process, whatever became of the request
+        answered = times.distribution(name, inside & times.ok)
+        if not answered.count and failed < 1.0:
+            continue  # no answer has such a value, so that failed requests are not late in it either
+        for stat in STATS:
+            if stat == "max" or stat[0] == "p":
+                p = 100.0 if stat == "max" else float(stat[1:].replace("_", "."))
+                among = p / (1.0 - failed) if failed < 1.0 else math.inf
+                inside_answered = among <= 100.0 * (1.0 + 1e-12)
+                found[f"{name}_{stat}"] = answered.percentile(min(among, 100.0)) if inside_answered else None
+    return found
 
 
 def _errors(times: Times, inside: Bools) -> list[ErrorCount]:

@@ -14,43 +14,34 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from octavo.bench.definitions import DISTRIBUTIONS, Unit, definition, known, split
+from octavo.bench.times import ExchangeTimes
 from octavo.errors import InvalidParameter
 
 __all__ = ["Judged", "Measured", "Part", "RequestBound", "Slo", "Verdict", "label", "show"]
 
 Kind = Literal["time", "rate", "share", "count"]
 
-_STATS = ("mean", "std", "min", "max", "p50", "p75", "p90", "p95", "p99", "p99_9")
-_OF_REQUESTS = (
-    "ttft",
-    "ttft_intended",
-    "ttfa",
-    "ttfs",
-    "tpot",
-    "itl",
-    "icl",
-    "e2e",
-    "e2e_intended",
-    "normalized",
-)
-_SCALARS: dict[str, tuple[Kind, bool | None]] = {  # kind; whether more is better (None: either may be wanted)
-    "request_rate": ("rate", True),
-    "output_rate": ("rate", True),
-    "input_rate": ("rate", True),
-    "total_rate": ("rate", True),
-    "goodput_rate": ("rate", True),
-    "goodput": ("share", True),
-    "error_share": ("share", False),
-    "cached_share": ("share", True),
-    "kv_use": ("share", None),
-    "busy_share": ("share", None),
-    "preemptions": ("count", False),
+_KINDS: dict[Unit, Kind] = {
+    "s": "time",
+    "s/token": "time",
+    "1/s": "rate",
+    "tokens/s": "rate",
+    "share": "share",
+    "count": "count",
+    "cores": "count",
 }
-_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_OF_REQUESTS = tuple(name for name in DISTRIBUTIONS if definition(name).better == "lower")
+"""What a client may ask of each of its requests; how late the measuring process was is not the server's."""
+_POOLED = ("itl", "icl")
+"""Of which a request has many values."""
+
+_UNITS = {"us": (1.0, 1e6), "µs": (1.0, 1e6), "ms": (1.0, 1e3), "s": (1.0, 1.0), "m": (60.0, 1.0)}
+"""Seconds, as times and over: 700 / 1000 is the same number as 0.7, and 700 × 0.001 is not."""
 _PART = re.compile(r"([^<>=]*?)\s*(<=|>=|<|>)\s*([^<>=]*)")
 _NUMBER = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
 _ERRORS = 0.01
@@ -63,8 +54,8 @@ class Measured(Protocol):
     def value(self, name: str) -> float | None:
         """Of a metric with its stat, or of the whole run: seconds, 1/s, or a share from 0 to 1; None: not known."""
 
-    def quantile(self, metric: str, q: float) -> float | None:
-        """Of a metric over the good answers, for any q from 0 to 1; None where there is no value."""
+    def late(self, name: str) -> float | None:
+        """The same, but failed requests count as infinitely late in percentiles and maxima of answers' times."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +121,14 @@ class RequestBound:
     share: float | None = None
     """For metrics with many values in a request (ITL, ICL): the share of them that keep it; None for all. From
     `itl_p99<100ms` it is 0.99, so that a request is judged as the run is."""
+
+    def of(self, times: ExchangeTimes) -> float | None:
+        """What this bounds of one request, in seconds; None where the request has no such value."""
+        if self.metric in _POOLED:
+            gaps = times.itl if self.metric == "itl" else times.icl
+            return gaps.percentile(100.0 if self.share is None else 100.0 * self.share)
+        value: float | None = getattr(times, f"{self.metric}_s")
+        return value
 
     def keeps(self, value: float | None) -> bool:
         """A good answer without the value (one token has no gap) keeps it."""
@@ -230,14 +229,9 @@ class Slo:
                 )
         return cls(text, tuple(parts.values()), bounds)
 
-    def good(self, of_request: Callable[[RequestBound], float | None]) -> bool:
-        """Whether an answer that did not fail is good; `of_request` has the request's value for a bound.
-
-        Raises ValueError where no part bounds single requests.
-        """
-        if not self.requests:
-            raise ValueError(f"{self.text} bounds no single request.")
-        return all(bound.keeps(of_request(bound)) for bound in self.requests)
+    def good(self, times: ExchangeTimes, /) -> bool:
+        """Whether a request that was answered keeps every bound of single requests; without one, it does."""
+        return all(bound.keeps(bound.of(times)) for bound in self.requests)
 
     def judge(self, measures: Measured) -> Verdict:
         """Of one run, part by part."""
@@ -249,12 +243,8 @@ class Slo:
 
 def label(name: str) -> str:
     """`ttft_p99` as TTFT p99, for sentences and tables."""
-    metric, stat = _stat(name)
-    if stat is None:
-        return name.replace("_", " ")
-    word, _, rest = metric.partition("_")
-    word = word if word in ("normalized", "lag") else word.upper()
-    return f"{word}{' ' + rest if rest else ''} {stat.replace('_', '.')}"
+    metric, stat = split(name)
+    return f"{metric.label} {stat.replace('_', '.')}" if stat else metric.label
 
 
 def show(value: float, kind: Kind) -> str:
@@ -279,19 +269,12 @@ def _digits(value: float) -> str:
 
 
 def _judge(part: Part, measures: Measured) -> Judged:
-    value = measures.value(part.name)
+    value = measures.late(part.name)
     if value is None:
         return Judged(part, None, False, "it was not measured, or no request has it")
-    metric, stat = _stat(part.name)
-    failed = measures.value("error_share") or 0.0
-    if metric in _OF_REQUESTS and stat is not None and failed > 0.0 and (stat == "max" or stat[0] == "p"):
-        q = 1.0 if stat == "max" else _quantile(stat)
-        # The q-quantile of all is a higher one of those that did not fail, since the failed ones are all above it.
-        among = q / (1.0 - failed) if failed < 1.0 else math.inf
-        late = measures.quantile(metric, min(among, 1.0)) if among <= 1.0 + 1e-9 else math.inf
-        value = math.inf if late is None else late
-        if math.isinf(value):
-            return Judged(part, value, False, f"{show(failed, 'share')} of the requests failed")
+    if math.isinf(value):
+        failed = measures.value("error_share") or 0.0
+        return Judged(part, value, False, f"{show(failed, 'share')} of the requests failed")
     return Judged(part, value, part.holds(value))
 
 
@@ -328,7 +311,7 @@ def _bound(piece: str, kind: Kind, before: str, value: float, digits: str, unit:
             )
         if unit not in _UNITS:
             raise _wrong(f"slo has {piece!r}, and {unit!r} is no unit of time; there are us, ms, s and m.")
-        value *= _UNITS[unit]
+        value = value * _UNITS[unit][0] / _UNITS[unit][1]
     elif kind == "share":
         if unit not in ("", "%"):
             raise _wrong(
@@ -357,22 +340,21 @@ def _from_percentiles(parts: Iterable[Part], each: dict[str, RequestBound]) -> t
                 highest.get(metric, (0.0, part)), (_quantile(stat), part), key=lambda one: one[0]
             )
     return tuple(
-        RequestBound(metric, part.sign, part.bound, q if metric in ("itl", "icl") else None)
+        RequestBound(metric, part.sign, part.bound, q if metric in _POOLED else None)
         for metric, (q, part) in highest.items()
     )
 
 
 def _names() -> list[str]:
-    with_stat = [f"{metric}_{stat}" for metric in (*_OF_REQUESTS, "lag") for stat in _STATS]
-    return [*with_stat, *_OF_REQUESTS, *_SCALARS]
+    return [*known(), *_OF_REQUESTS]
 
 
 def _stat(name: str) -> tuple[str, str | None]:
     """The metric and its stat, None for a metric of the whole run or of single requests."""
-    for stat in _STATS:
-        if name.endswith("_" + stat):
-            return name[: -len(stat) - 1], stat
-    return name, None
+    if name in _OF_REQUESTS:
+        return name, None
+    metric, stat = split(name)
+    return metric.name, stat
 
 
 def _quantile(stat: str) -> float:
@@ -380,11 +362,13 @@ def _quantile(stat: str) -> float:
 
 
 def _kind(name: str) -> Kind:
-    return _SCALARS[name][0] if name in _SCALARS else "time"
+    return _KINDS[definition(name).unit]
 
 
 def _more(name: str) -> bool | None:
-    return _SCALARS[name][1] if name in _SCALARS else False
+    """Whether more is better; None where either may be wanted."""
+    better = definition(name).better
+    return None if better is None else better == "higher"
 
 
 def _like(kind: Kind) -> str:

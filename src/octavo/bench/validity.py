@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from octavo.bench.backlog import Backlog
 from octavo.bench.distribution import Summary
 from octavo.bench.record import Run
 from octavo.bench.times import Bools, Times
@@ -39,11 +40,12 @@ def judge(
     window: Window,
     summaries: dict[str, Summary],
     scalars: dict[str, float | None],
+    growth: Backlog | None,
 ) -> tuple[list[str], bool]:
     """The problems, those first that make the run invalid; and whether none does."""
     inside = (times.intended_us >= window.start_us) & (times.intended_us < window.end_us)
     false = [*_stopped(run), *_late(summaries, scalars), *_unsent(times, inside)]
-    told = [*_window(window, inside), *_growing(times, window), *_answers(times, inside, scalars)]
+    told = [*_window(window, inside), *_growing(growth), *_answers(times, inside, scalars)]
     return [*false, *told], not false
 
 
@@ -100,22 +102,13 @@ def _window(window: Window, inside: Bools) -> list[str]:
     return found
 
 
-def _growing(times: Times, window: Window) -> list[str]:
-    """More and more in flight: where the server is slower than the load, latencies measure the run's length."""
-    sent, end = times.sent_us, times.end_us
-    third = (window.end_us - window.start_us) / 3
-
-    def mean(start: float) -> float:
-        overlap = np.minimum(end, start + third) - np.maximum(sent, start)
-        return float(np.nansum(np.clip(overlap, 0, None))) / third
-
-    first, last = mean(window.start_us), mean(window.end_us - third)
-    # Twice as many, and beyond what chance does: the number in flight scatters about its square root.
-    if not window.steady or last <= 2 * first or last - first <= 4 * max(first, 1.0) ** 0.5:
+def _growing(growth: Backlog | None) -> list[str]:
+    if growth is None or not growth.grows:
         return []
     words = (
-        f"The server fell behind: {first:.1f} requests were in flight in the window's first third and {last:.1f} in "
-        "its last; latencies grow with the length of such a run."
+        f"The server fell behind: {growth.share:.0%} of the offered requests piled up, {growth.first:.1f} were in "
+        f"flight at the window's beginning and {growth.last:.1f} at its end; "
+        "latencies grow with the length of such a run."
     )
     return [words]
 
