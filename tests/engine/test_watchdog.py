@@ -84,6 +84,17 @@ def test_a_request_that_can_never_run_ends_with_the_numbers(monkeypatch: pytest.
     )
 
 
+def test_requests_that_are_refused_one_after_another_are_no_standstill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_module, "EMPTY_STEPS", 5)
+    engine = make_engine()
+    for number in range(12):
+        engine.add(request(f"r{number}", [300], max_tokens=2))  # no token of the vocabulary
+        [item] = engine.step().items
+        assert item.finish_reason == "error" and "outside the vocabulary" in (item.error or "")
+
+
 def test_a_wall_clock_engine_watches_and_ends_its_watch() -> None:
     engine = make_engine()
     engine.clock = WallClock()

@@ -77,7 +77,7 @@ def test_advance_equals_single_steps(
     if steps:
         scheduler = other._scheduler
         scheduler.lasted(other._duration_s)
-        Stretch(scheduler, TOKEN).advance(steps, one._duration_s)
+        Stretch(scheduler, TOKEN).advance([one._duration_s] * steps)
         assert {item.request_id: len(item.samples) for item in scheduler.take_outputs()} == texts
     ours, theirs = state(one), state(other)
     assert ours == theirs
@@ -89,7 +89,7 @@ def test_most_is_as_far_as_it_can_be_known() -> None:
     stretch = Stretch(engine._scheduler, TOKEN)
     assert stretch.most() == 26  # three tokens are out; with the last one a sequence ends
     with pytest.raises(ValueError, match="27 equal steps were asked for, and 26 are certain"):
-        stretch.advance(27, 0.01)
+        stretch.advance([0.01] * 27)
     assert Stretch(started([(20, 30, "")], 40, True)._scheduler, 256).most() == 26  # ignore_eos
     short = started([(60, 90, ""), (60, 90, "")], 10, False)
     assert 0 < Stretch(short._scheduler, TOKEN).most() <= 20, "the memory ends before the answers do"

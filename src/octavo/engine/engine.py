@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence as Durations
 
 from octavo.backends.base import Backend, Handle, Plan
 from octavo.engine.carrier import Carrier
@@ -16,6 +17,7 @@ from octavo.memory.accounting import Report
 from octavo.scheduling.inputs import Draft, Inputs
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.scheduling.scheduler import Scheduler
+from octavo.scheduling.stretch import Stretch
 from octavo.speculation.speculator import Speculator
 from octavo.timing.clock import Clock, WallClock
 
@@ -155,9 +157,17 @@ class Engine:
             outputs, self._told = (*self._told, *outputs), []
         return Outputs(outputs, self.stats(), self._due_report(started_s))
 
+    def stretch(self, stretch: Stretch, durations: Durations[float]) -> tuple[SequenceOutput, ...]:
+        """The next steps at once, on a clock that has been moved over them: see `Stretch.advance`."""
+        self._scheduler.lasted(self._duration_s)
+        stretch.advance(durations)
+        self._duration_s = durations[-1]
+        return self._scheduler.take_outputs()
+
     def _look_for_progress(self) -> None:
         """Nothing to compute and nothing in flight: that may happen at times, but not again and again."""
-        self._empty_steps = 0 if self._scheduler.idle else self._empty_steps + 1
+        held = self._scheduler.running or len(self._scheduler.waiting)
+        self._empty_steps = self._empty_steps + 1 if held else 0
         if self._empty_steps >= EMPTY_STEPS:
             self._empty_steps = 0
             _logger.error("no sequence can run, and none of them will: %s", self._scheduler.give_up())

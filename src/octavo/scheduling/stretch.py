@@ -5,6 +5,7 @@ A simulation of hours lives on this. It knows what a step of the scheduler does,
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Durations
 from typing import TYPE_CHECKING
 
 from octavo.backends.base import TokenSample
@@ -67,11 +68,12 @@ class Stretch:
                 return False
         return True
 
-    def advance(self, steps: int, seconds: float) -> None:
-        """As if each of `steps` steps, at most `most()`, were scheduled, computed in `seconds` and committed; but the
-        outputs come together, and the duration of the last one comes with the next inputs. O(steps) where no block
-        begins or is filled."""
-        if not 0 <= steps <= self.most():
+    def advance(self, durations: Durations[float]) -> None:
+        """As if a step for each duration, at most `most()`, were scheduled, computed in so many seconds and committed;
+        but the outputs come together, and the last duration comes with the next inputs. O(steps) where no block begins
+        or is filled."""
+        steps = len(durations)
+        if steps > self.most():
             raise ValueError(f"{steps} equal steps were asked for, and {self.most()} are certain")
         scheduler, order = self._scheduler, self._scheduler.order
         running = scheduler.running
@@ -81,7 +83,7 @@ class Stretch:
         for step in range(steps):
             load = load._replace(kv_tokens=load.kv_tokens + len(running))
             if step:
-                scheduler.lasted(seconds)
+                scheduler.lasted(durations[step - 1])
             if not order.plain:  # what is computed for a tenant moves it back
                 running.sort(key=order.rank)
                 for one in running:

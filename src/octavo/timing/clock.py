@@ -38,3 +38,8 @@ class ManualClock:
         if seconds < 0:
             raise ValueError(f"a clock cannot go back by {-seconds} s")
         self._now_s += seconds
+
+    def advance_to(self, now_s: float) -> None:
+        if now_s < self._now_s:
+            raise ValueError(f"a clock cannot go back from {self._now_s} s to {now_s} s")
+        self._now_s = now_s

@@ -1,0 +1,46 @@
+"""How long a step takes on a machine that is not here. Knows loads and seconds, no plan and no hardware."""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol
+
+import msgspec
+
+from octavo.timing.step_time import StepLoad
+
+__all__ = ["LinearPace", "Pace"]
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+
+class Pace(Protocol):
+    """Tells how long a step takes. The same load takes the same time: what varies is drawn elsewhere, by a seed."""
+
+    def seconds(self, load: StepLoad) -> float:
+        """Of a step with this load, at least 0."""
+
+
+class LinearPace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The terms that the scheduler's own step-time model fits (`timing/step_time.py`), as numbers that somebody gives:
+    measured, or from a table.
+
+    seconds = per_step_s + per_token_s · max(tokens − knee, 0) + per_sample_s · samples
+              + per_kv_token_s · kv_tokens + per_pair_s · pairs
+    """
+
+    per_step_s: _Seconds = 0.0
+    per_token_s: _Seconds = 0.0
+    per_sample_s: _Seconds = 0.0
+    per_kv_token_s: _Seconds = 0.0
+    per_pair_s: _Seconds = 0.0
+    knee: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
+    """Tokens that cost no more than one, while the machine waits for weights."""
+
+    def seconds(self, load: StepLoad) -> float:
+        return (
+            self.per_step_s
+            + self.per_token_s * max(load.tokens - self.knee, 0)
+            + self.per_sample_s * load.samples
+            + self.per_kv_token_s * load.kv_tokens
+            + self.per_pair_s * load.pairs
+        )

@@ -1,0 +1,178 @@
+"""A workload on a simulated replica: what `octavo bench` would record of it. Knows neither costs nor reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from octavo.bench.record import Chunk, Exchange, Kind, Run, ServerSample
+from octavo.engine.messages import Add
+from octavo.errors import ClientError
+from octavo.sampling.params import SamplingParams
+from octavo.scheduling.inputs import Service
+from octavo.scheduling.outputs import SequenceOutput
+from octavo.simulation.prompts import prompt_of
+from octavo.simulation.replica import Progress, Replica, microseconds
+from octavo.timing.virtual import only_virtual_time, real_time
+from octavo.workload.agenda import Agenda
+from octavo.workload.request import Request
+
+__all__ = ["simulate"]
+
+_BEGAN = "1970-01-01T00:00:00Z"
+"""Of every run: a virtual clock has no date, and two runs are equal to the last byte."""
+_CHARACTERS = 4
+"""Of a token: a text that nobody wrote."""
+_SAMPLE_US = 1_000_000
+
+
+def simulate(
+    replica: Replica,
+    requests: Iterable[Request],
+    *,
+    clients: int | None = None,
+    seed: int = 0,
+    rate: float | None = None,
+    on_progress: Callable[[int, float], None] | None = None,
+) -> Run:
+    """Run until every request has its answer. `clients`: of a closed loop.
+
+    `on_progress`: called now and then with requests answered and seconds of virtual time. Every request enters at the
+    first step that begins at its time or later, as a message does that reaches an engine.
+    """
+    with only_virtual_time():
+        return _Simulation(replica, Agenda(requests, clients=clients), on_progress).run(
+            Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[])
+        )
+
+
+class _Simulation:
+    """One run on its way."""
+
+    def __init__(
+        self, replica: Replica, agenda: Agenda, on_progress: Callable[[int, float], None] | None
+    ) -> None:
+        self._replica = replica
+        self._clock = replica.clock
+        self._agenda = agenda
+        self._on_progress = on_progress
+        self._open: dict[str, Exchange] = {}
+        self._done: list[Exchange] = []
+        self._server: list[ServerSample] = []
+        self._sample_due_us = 0
+
+    def run(self, run: Run) -> Run:
+        """Fill it."""
+        replica, agenda = self._replica, self._agenda
+        while True:
+            now_us = microseconds(self._clock.now_s())
+            self._let_in(now_us)
+            next_us = agenda.next_us
+            if replica.idle:
+                if next_us is None:
+                    break
+                self._clock.advance_to(max(self._clock.now_s(), next_us / 1e6))
+                continue
+            if now_us >= self._sample_due_us:
+                self._sample(now_us)
+            due_us = self._sample_due_us
+            self._take(replica.advance(due_us if next_us is None else min(next_us, due_us)))
+            if self._on_progress is not None:
+                with real_time():
+                    self._on_progress(len(self._done), self._clock.now_s())
+        self._sample(microseconds(self._clock.now_s()))
+        run.exchanges = sorted(self._done, key=lambda one: one.index)
+        run.server = self._server
+        run.end_us = max((one.end_us for one in self._done), default=0)
+        return run
+
+    def _let_in(self, now_us: int) -> None:
+        for at_us, request in self._agenda.take(now_us):
+            exchange = _exchange(request, at_us)
+            if _enter(self._replica, request, exchange):
+                self._open[str(request.index)] = exchange
+            else:
+                self._done.append(exchange)
+                self._agenda.answered(request.index, at_us)
+
+    def _take(self, progress: Progress) -> None:
+        ends_us = [microseconds(end) for end in progress.ends_s]
+        for item in progress.items:
+            exchange = self._open[item.request_id]
+            _note(exchange, item, ends_us)
+            if item.finish_reason is not None:
+                del self._open[item.request_id]
+                self._done.append(exchange)
+                self._agenda.answered(exchange.index, exchange.end_us)
+
+    def _sample(self, now_us: int) -> None:
+        self._sample_due_us = now_us + _SAMPLE_US
+        self._server.append(ServerSample(now_us, _readings(self._replica)))
+
+
+def _enter(replica: Replica, request: Request, exchange: Exchange) -> bool:
+    """Hand the request to the engine; one that can never fit is refused as the server's edge would."""
+    prompt = prompt_of(request)
+    params = SamplingParams(max_tokens=request.output_tokens, temperature=0.0, seed=0, ignore_eos=True)
+    exchange.input_tokens = len(prompt)
+    try:
+        replica.capacity.check(prompt, params)
+    except ClientError as error:
+        exchange.error, exchange.status, exchange.message = "status", 400, str(error)
+        return False
+    service = Service(priority=request.priority, tenant=request.tenant or "")
+    replica.add(Add(str(request.index), prompt, params, exchange.intended_us / 1e6, service=service))
+    return True
+
+
+def _exchange(request: Request, at_us: int) -> Exchange:
+    return Exchange(
+        index=request.index,
+        session=request.session,
+        turn=request.turn,
+        tenant=request.tenant,
+        priority=request.priority,
+        intended_us=at_us,
+        sent_us=at_us,
+        end_us=at_us,
+        wanted_input=request.input_tokens,
+        wanted_output=request.output_tokens,
+        counted="usage",
+    )
+
+
+def _note(exchange: Exchange, item: SequenceOutput, ends_us: list[int]) -> None:
+    """A step's tokens, or those of several equal steps: one each."""
+    tokens = len(item.samples)
+    if item.cached_tokens:
+        exchange.cached_tokens = item.cached_tokens
+    if len(ends_us) > 1:
+        exchange.chunks += [Chunk(at_us, 1, _CHARACTERS, Kind.ANSWER) for at_us in ends_us]
+    elif tokens:
+        exchange.chunks.append(Chunk(ends_us[0], tokens, tokens * _CHARACTERS, Kind.ANSWER))
+    if item.finish_reason is None:
+        return
+    exchange.end_us = ends_us[-1]
+    if item.finish_reason == "error":
+        exchange.error, exchange.message = "status", item.error
+        exchange.status = 400 if item.refused else 500
+        return
+    exchange.status = 200
+    exchange.finish_reason = item.finish_reason
+    exchange.output_tokens = sum(chunk.tokens for chunk in exchange.chunks)
+    if exchange.chunks:
+        exchange.chunks[-1].kind |= Kind.FINISH
+
+
+def _readings(replica: Replica) -> dict[str, float]:
+    stats = replica.stats
+    return {
+        "running": stats.running,
+        "waiting": stats.waiting,
+        "kv_use": stats.blocks_used / stats.blocks_total,
+        "prefix_queried_tokens": stats.prefix_queried_tokens,
+        "prefix_hit_tokens": stats.prefix_hit_tokens,
+        "preemptions": stats.preemptions,
+        "prompt_tokens": stats.prompt_tokens,
+        "generated_tokens": stats.generation_tokens,
+        "busy_s": replica.busy_s,
+    }

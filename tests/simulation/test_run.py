@@ -1,0 +1,165 @@
+"""A simulated run: hand-worked times, a closed form, equal steps taken together, and no real time anywhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.backends.base import Limits
+from octavo.bench.record import Run
+from octavo.scheduling.settings import SchedulerConfig
+from octavo.simulation.pace import LinearPace
+from octavo.simulation.replica import Replica
+from octavo.simulation.run import simulate
+from octavo.timing.clock import ManualClock
+from octavo.timing.step_time import StepLoad
+from octavo.timing.virtual import WallTimeRead
+from octavo.workload.arrivals import Poisson
+from octavo.workload.generate import requests_of
+from octavo.workload.lengths import Fixed
+from octavo.workload.request import Part, Request
+from octavo.workload.spec import Workload, load_workload
+
+
+def config(**changes: Any) -> SchedulerConfig:
+    limits = {
+        "num_blocks": 4096, "block_size": 16, "max_slots": 64, "max_step_tokens": 512, "max_model_len": 16384,
+    }  # fmt: skip
+    limits.update({name: changes.pop(name) for name in list(changes) if name in limits})
+    return SchedulerConfig(Limits(**limits), 1, (), **changes)
+
+
+def request(index: int, at_s: float, tokens: int, output: int, **more: Any) -> Request:
+    parts = more.pop("parts", (Part(f"own/{index}", tokens),))
+    return Request(index=index, at_s=at_s, session=index, parts=parts, output_tokens=output, **more)
+
+
+def run(requests: list[Request], pace: Any, fast: bool = True, **changes: Any) -> Run:
+    return simulate(Replica(config(**changes), pace, ManualClock(), fast=fast), requests)
+
+
+def test_times_are_those_of_the_steps() -> None:
+    """A prompt of 100 tokens is one step; each token after it another. The second request comes within a step."""
+    pace = LinearPace(per_step_s=0.010, per_token_s=0.001)
+    done = run([request(0, 1.0, 100, 3), request(1, 1.05, 50, 2)], pace)
+    first, second = done.exchanges
+    assert [one.intended_us for one in done.exchanges] == [1_000_000, 1_050_000]
+    # 1.000 + 0.110: the prompt; then a step of 50 + 1 tokens: 0.061; then one of 2: 0.012
+    assert [chunk.at_us for chunk in first.chunks] == [1_110_000, 1_171_000, 1_183_000]
+    assert [chunk.at_us for chunk in second.chunks] == [1_171_000, 1_183_000]
+    assert (first.end_us, second.end_us, done.end_us) == (1_183_000, 1_183_000, 1_183_000)
+    assert (first.output_tokens, first.input_tokens, second.status) == (3, 100, 200)
+    assert done.server[-1].values["busy_s"] == pytest.approx(0.183)
+
+
+def test_a_follower_comes_after_the_answer_and_finds_it_in_the_cache() -> None:
+    said = (Part("asked", 64), Part("said", 33, 0), Part("more", 20))
+    first = request(0, 0.0, 0, 33, parts=said[:1])
+    second = request(1, 0.0, 0, 4, parts=said, after=0, delay_s=2.0)
+    done = run([first, second], LinearPace(per_step_s=0.01))
+    one, other = done.exchanges
+    assert other.intended_us == one.end_us + 2_000_000
+    assert other.cached_tokens == (64 + 32) // 16 * 16
+
+
+def test_a_request_that_can_never_fit_is_refused_and_the_others_go_on() -> None:
+    done = run([request(0, 0.0, 20_000, 5), request(1, 0.0, 10, 5)], LinearPace(per_step_s=0.01))
+    refused, good = done.exchanges
+    assert (refused.error, refused.status, refused.chunks) == ("status", 400, [])
+    assert "20000" in (refused.message or "").replace(",", "")
+    assert good.error is None and len(good.chunks) == 5
+
+
+def test_one_server_with_a_fixed_service_time_waits_as_the_formula_says() -> None:
+    """M/D/1 (Pollaczek and Khinchine): the mean wait is ρ s / (2 (1 − ρ)). One slot, one token an answer."""
+    service_s, load = 0.020, 0.7
+    workload = Workload(
+        arrivals=Poisson(rate=load / service_s),
+        input=Fixed(tokens=40),
+        output=Fixed(tokens=1),
+        requests=20_000,
+    )
+    pace = LinearPace(per_step_s=service_s)
+    done = simulate(Replica(config(max_slots=1), pace, ManualClock()), requests_of(workload))
+    waits = [(one.chunks[0].at_us - one.intended_us) / 1e6 - service_s for one in done.exchanges]
+    assert len(waits) == 20_000
+    assert sum(waits) / len(waits) == pytest.approx(load * service_s / (2 * (1 - load)), rel=0.05)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    name=st.sampled_from(["chat", "agent", "rag", "batch"]),
+    rate=st.sampled_from([0.5, 4.0, 30.0]),
+    knobs=st.fixed_dictionaries(
+        {
+            "num_blocks": st.sampled_from([700, 1500, 4096]),
+            "max_slots": st.sampled_from([1, 5, 64]),
+            "max_step_tokens": st.sampled_from([64, 512]),
+            "policy": st.sampled_from(["stall-free", "continuous", "prefill-first", "static"]),
+            "prefix_cache": st.booleans(),
+        }
+    ),
+)
+def test_equal_steps_taken_together_change_nothing(
+    seed: int, name: str, rate: float, knobs: dict[str, Any]
+) -> None:
+    """To the last byte of the record: times, hits, preemptions, samples of the server."""
+    workload = msgspec.structs.replace(load_workload(name), seed=seed, requests=25)
+    clients = getattr(workload.arrivals, "clients", None)
+    if clients is None:
+        workload = workload.at_rate(rate)
+    if knobs["policy"] != "stall-free":
+        knobs = {**knobs, "max_step_tokens": 16384}
+    pace = LinearPace(
+        per_step_s=0.008, per_token_s=3e-5, per_sample_s=1e-5, per_kv_token_s=7e-8, per_pair_s=1e-9, knee=4
+    )
+    records = []
+    for fast in (True, False):
+        replica = Replica(config(**knobs, max_model_len=10_000), pace, ManualClock(), fast=fast)
+        done = simulate(replica, requests_of(workload), clients=clients)
+        replica.engine.check()
+        records.append(msgspec.json.encode(done))
+    assert records[0] == records[1]
+    assert b'"chunks":[[' in records[0]
+
+
+def test_two_runs_are_equal_to_the_last_byte() -> None:
+    workload = msgspec.structs.replace(load_workload("voice"), requests=60)
+    pace = LinearPace(per_step_s=0.01, per_token_s=1e-4)
+    one, other = (
+        msgspec.json.encode(simulate(Replica(config(), pace, ManualClock()), requests_of(workload)))
+        for _ in range(2)
+    )
+    assert one == other
+
+
+def test_who_reads_real_time_is_found() -> None:
+    class Impatient:
+        def seconds(self, load: StepLoad) -> float:
+            from octavo.timing.clock import WallClock
+
+            return WallClock().now_s()
+
+    with pytest.raises(WallTimeRead, match=r"octavo\.timing\.clock"):
+        run([request(0, 0.0, 10, 2)], Impatient())
+    assert time.monotonic() > 0
+
+
+def test_progress_is_told_in_real_time() -> None:
+    seen = list[tuple[int, float]]()
+
+    def note(done: int, now_s: float) -> None:
+        from octavo.timing.clock import WallClock
+
+        WallClock().now_s()
+        seen.append((done, now_s))
+
+    replica = Replica(config(), LinearPace(per_step_s=0.01), ManualClock())
+    simulate(replica, [request(0, 0.0, 10, 30), request(1, 0.1, 10, 3)], on_progress=note)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen) and seen[-1][0] == 2
