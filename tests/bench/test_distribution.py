@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.bench.distribution import STATS, Distribution, Summary
+from octavo.bench.definitions import STATS
+from octavo.bench.distribution import Distribution, Summary
 
 _PAIRS = st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 9)), min_size=1, max_size=30)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 
 from octavo.bench.measures import Measures, measure
+from octavo.bench.record import Exchange
+from octavo.bench.slo import Slo
+from octavo.bench.times import Times
 from octavo.bench.window import whole
 from octavo.errors import InvalidParameter
-from tests.bench.runs import answer, exchange, run
+from tests.bench.runs import answer, event, exchange, run
 
 
 def test_even_answers_have_even_numbers() -> None:
@@ -52,3 +57,36 @@ def test_one_failed_request_has_no_times() -> None:
     assert (found.value("requests"), found.value("goodput"), found.value("error_share")) == (1, 0, 1)
     assert found.value("ttft_p50") is None
     assert [(one.error, one.count) for one in found.errors] == [("connect", 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ttft<60ms",
+        "itl_p99<21ms",
+        "itl_p50<=10ms,ttft_p90<1s",
+        "icl<20ms",
+        "tpot<15ms,goodput>=10%",
+        "itl<1us",
+    ],
+)
+def test_goodness_of_all_is_that_of_each(text: str) -> None:
+    draws = random.Random(3)
+    exchanges = [_random_exchange(draws, place) for place in range(120)]
+    whole_run, slo = run(exchanges), Slo.parse(text)
+    window, times = whole(whole_run), Times(whole_run)
+    each = [times.ok[place] and slo.good(times.of(place)) for place in range(120)]
+    found = measure(whole_run, window=window, slo=slo)
+    assert found.all.good == sum(each)
+    assert found.value("goodput") == sum(each) / 120
+    assert found.value("goodput_rate") == pytest.approx(sum(each) / window.length_s)
+    assert 0 < sum(each) < times.ok.sum()
+
+
+def _random_exchange(draws: random.Random, place: int) -> Exchange:
+    at = place * 10.0 + draws.randint(5, 90)
+    chunks = []
+    for _ in range(draws.randint(1, 6)):
+        chunks.append(event(at, tokens=draws.choice([0, 1, 1, 1, 3])))
+        at += draws.randint(0, 30)
+    return exchange(place * 10, chunks, error=draws.choice([None, None, None, "cut"]))

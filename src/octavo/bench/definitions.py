@@ -10,10 +10,12 @@ from typing import Literal
 
 import msgspec
 
-from octavo.bench.distribution import STATS
 from octavo.errors import InvalidParameter
 
-__all__ = ["DEFINITIONS", "DISTRIBUTIONS", "SCALARS", "Definition", "definition", "known", "split"]
+__all__ = ["DEFINITIONS", "DISTRIBUTIONS", "SCALARS", "STATS", "Definition", "definition", "known", "split"]
+
+STATS = ("mean", "std", "min", "max", "p50", "p75", "p90", "p95", "p99", "p99_9")
+"""What there is of a distribution; p99_9 is the percentile 99.9."""
 
 Unit = Literal["s", "s/token", "1/s", "tokens/s", "share", "count", "cores"]
 
@@ -116,8 +118,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         name="lag", label="Schedule lag", unit="s", distribution=True,
         words="How late the measuring process turned to a request.",
         formula="time it was turned to - intended arrival",
-        source="as k6's and wrk2's; opening a connection is not in it",
-        excluded="requests that were never turned to",
+
+        excluded="the opening of a connection, which is the server's time too; requests that were never turned to",
     ),
     Definition(
         name="connect", label="Connection", unit="s", distribution=True,

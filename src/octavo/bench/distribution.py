@@ -13,13 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["STATS", "Distribution", "Floats", "Ints", "Summary"]
+__all__ = ["Distribution", "Floats", "Ints", "Summary"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-STATS = ("mean", "std", "min", "max", "p50", "p75", "p90", "p95", "p99", "p99_9")
-"""What a summary has of a distribution; p99_9 is the percentile 99.9."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -51,38 +48,44 @@ class Distribution:
     ) -> None:
         """Of `values` [n] and `weights` [n] (whole numbers, 0 or more).
 
-        Every value is divided by `scale`, but later: whole microseconds are sorted, and only what is asked for
-        becomes seconds.
+        Every value is divided by `scale`, but later: whole microseconds are sorted and added up without rounding,
+        and only what is asked for becomes seconds.
         """
         values = np.asarray(values)
-        keep = ~np.isnan(values) if values.dtype.kind == "f" else None
         if weights is not None:
             weights = np.asarray(weights, dtype=np.int64)
             if weights.shape != values.shape or (weights < 0).any():
                 raise ValueError("Each value has one weight, 0 or more.")
-            keep = weights > 0 if keep is None else keep & (weights > 0)
-        if keep is not None and not keep.all():
+        if values.dtype.kind == "f" or weights is not None:
+            keep = ~np.isnan(values) if weights is None else ~np.isnan(values) & (weights > 0)
             values, weights = values[keep], None if weights is None else weights[keep]
-        self._scale = scale
         if weights is None:
-            self._sorted = np.sort(values)
-            self._ends: Ints | None = None
-            self._weights: Ints | None = None
-            self.count = len(values)
+            values = np.sort(values)
         else:
-            order = np.argsort(values, kind="stable")
-            self._sorted, self._weights = values[order], weights[order]
-            self._ends = np.cumsum(self._weights)
-            self.count = int(self._ends[-1]) if len(values) else 0
+            order = np.argsort(values)
+            values, weights = values[order], weights[order]
+        # Equal values become one: millions of gaps in whole microseconds have some thousand different lengths.
+        lasts = (
+            np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)
+            if len(values)
+            else _NO_PLACES
+        )
+        self._values = values[lasts]
+        self._ends: Ints = lasts + 1 if weights is None else np.cumsum(weights)[lasts]
+        self._scale = scale
+        self.count = int(self._ends[-1]) if len(self._ends) else 0
 
     @classmethod
     def of_gaps(cls, gaps_us: Ints, zeros: int) -> Distribution:
         """Of gaps in whole microseconds, in seconds, and `zeros` more that are 0."""
-        if not zeros:
-            return cls(gaps_us, scale=1e6)
-        weights = np.ones(len(gaps_us) + 1, dtype=np.int64)
-        weights[0] = zeros
-        return cls(np.concatenate((np.zeros(1, dtype=gaps_us.dtype), gaps_us)), weights, scale=1e6)
+        found = cls(gaps_us, scale=1e6)
+        if zeros:
+            if not len(found._values) or found._values[0] != 0:
+                found._values = np.insert(found._values, 0, 0)
+                found._ends = np.insert(found._ends, 0, 0)
+            found._ends += zeros
+            found.count += zeros
+        return found
 
     def percentile(self, p: float) -> float | None:
         """The p-th, 0 to 100; None of nothing."""
@@ -106,34 +109,33 @@ class Distribution:
         if self.count == 0:
             return None
         mean = self._mean()
-        deviations = self._sorted - mean
-        deviations *= deviations
-        variance = (
-            float(deviations.sum() if self._weights is None else deviations @ self._weights) / self.count
-        )
+        deviations = self._values - mean
+        variance = float(deviations * deviations @ self._counts()) / self.count
         ranks = (50, 75, 90, 95, 99, 99.9)
         percentiles = [value for p in ranks if (value := self.percentile(p)) is not None]
         ends = self._at(0), self._at(self.count - 1)
         return Summary(self.count, mean / self._scale, variance**0.5 / self._scale, *ends, *percentiles)
 
-    def _mean(self) -> float:
-        # Whole microseconds add up without any rounding.
-        total = self._sorted.sum() if self._weights is None else (self._sorted * self._weights).sum()
-        return float(total) / self.count
-
     def share_below(self, limit: float) -> float | None:
         """The share of values at or below `limit`, 0 to 1; None of nothing."""
         if self.count == 0:
             return None
-        place = int(np.searchsorted(self._sorted / self._scale, limit, side="right"))
-        return (place if self._ends is None else int(self._ends[place - 1]) if place else 0) / self.count
+        place = int(np.searchsorted(self._values / self._scale, limit, side="right"))
+        return int(self._ends[place - 1]) / self.count if place else 0.0
 
     def curve(self, points: int = 201) -> list[tuple[float, float]]:
         """The cumulative distribution to draw: (value, share of values up to it) at equally spaced shares."""
         shares = [place / (points - 1) for place in range(points)]
         return [(value, share) for share in shares if (value := self.percentile(100 * share)) is not None]
 
+    def _mean(self) -> float:
+        return float((self._values * self._counts()).sum()) / self.count
+
+    def _counts(self) -> Ints:
+        return np.diff(self._ends, prepend=0)
+
     def _at(self, place: int) -> float:
-        if self._ends is not None:
-            place = int(np.searchsorted(self._ends, place, side="right"))
-        return float(self._sorted[place] / self._scale)
+        return float(self._values[np.searchsorted(self._ends, place, side="right")] / self._scale)
+
+
+_NO_PLACES = np.zeros(0, dtype=np.int64)

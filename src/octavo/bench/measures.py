@@ -7,30 +7,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from octavo.bench.backlog import Backlog, backlog
-from octavo.bench.definitions import DISTRIBUTIONS, definition, split
-from octavo.bench.distribution import STATS, Distribution, Floats, Summary
+from octavo.bench.definitions import DISTRIBUTIONS, STATS, definition, split
+from octavo.bench.distribution import Distribution, Floats, Summary
 from octavo.bench.readings import client_scalars, server_scalars
 from octavo.bench.record import Run
-from octavo.bench.times import Bools, ExchangeTimes, Times
+from octavo.bench.slo import Slo
+from octavo.bench.times import Bools, Times
 from octavo.bench.validity import judge
 from octavo.bench.window import Window, choose
 
-__all__ = ["ErrorCount", "Group", "Measures", "Target", "distributions", "measure"]
+__all__ = ["ErrorCount", "Group", "Measures", "distributions", "measure"]
 
 
 _Key = TypeVar("_Key", str, int)
-
-
-class Target(Protocol):
-    """What says whether one request was good; octavo.bench.slo has one. It is asked only of answered requests."""
-
-    def good(self, times: ExchangeTimes, /) -> bool: ...
 
 
 class ErrorCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +102,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
         return math.inf if value is None else value
 
 
-def measure(run: Run, *, window: Window | None = None, slo: Target | None = None) -> Measures:
+def measure(run: Run, *, window: Window | None = None, slo: Slo | None = None) -> Measures:
     """Every number of a run, over `window` or the steady part of it.
 
     Latencies are of the requests whose intended arrival lies in the window and that were answered; rates count what
@@ -116,11 +111,9 @@ def measure(run: Run, *, window: Window | None = None, slo: Target | None = None
     window = choose(run) if window is None else window
     times = Times(run)
     inside = _inside(times, window)
-    good = times.ok.copy()
-    if slo is not None:
-        for place in np.flatnonzero(inside & times.ok):
-            good[place] = slo.good(times.of(int(place)))
-    everyone = _group(times, inside, good)
+    good = times.ok if slo is None else times.ok & _within(times, slo)
+    found = {name: times.distribution(name, inside) for name in DISTRIBUTIONS}
+    everyone = _group(times, inside, good, found)
     scalars = {
         **_rates(times, window),
         **_shares(times, inside, everyone),
@@ -144,9 +137,9 @@ def measure(run: Run, *, window: Window | None = None, slo: Target | None = None
         priorities=_by(times, inside, good, priorities) if len(set(priorities)) > 1 else {},
         turns=_by(times, inside, good, turns) if any(turns) else {},
         errors=_errors(times, inside),
-        failed_late=_failed_late(times, inside, everyone),
+        failed_late=_failed_late(found, everyone),
         backlog=growth,
-        targeted=slo is not None,
+        targeted=slo is not None and bool(slo.requests),
         problems=problems,
         valid=valid,
     )
@@ -164,8 +157,17 @@ def _inside(times: Times, window: Window) -> Bools:
     return (times.intended_us >= window.start_us) & (times.intended_us < window.end_us)
 
 
-def _group(times: Times, which: Bools, good: Bools) -> Group:
-    summaries = {name: times.distribution(name, which).summary() for name in DISTRIBUTIONS}
+def _within(times: Times, slo: Slo) -> Bools:
+    """Whether each request keeps every bound, as `Slo.good` says it of one."""
+    within = np.ones(len(times.ok), dtype=bool)
+    for bound in slo.requests:
+        values = times.values(bound.metric, bound.share)
+        within &= np.isnan(values) | (values < bound.bound if bound.sign == "<" else values <= bound.bound)
+    return within
+
+
+def _group(times: Times, which: Bools, good: Bools, found: dict[str, Distribution]) -> Group:
+    summaries = {name: one.summary() for name, one in found.items()}
     return Group(
         requests=int(which.sum()),
         answered=int((which & times.ok).sum()),
@@ -175,11 +177,16 @@ def _group(times: Times, which: Bools, good: Bools) -> Group:
 
 
 def _by(times: Times, inside: Bools, good: Bools, keys: list[_Key]) -> dict[_Key, Group]:
-    """A group for each key, in order of keys; the keys are of all requests."""
-    codes: dict[_Key, int] = {}
-    coded = np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
-    groups = {key: _group(times, inside & (coded == codes[key]), good) for key in sorted(codes)}
-    return {key: group for key, group in groups.items() if group.requests}
+    """A group for each key of a request in the window, in order; `keys` are of all requests."""
+    here = sorted({key for key, one in zip(keys, inside, strict=True) if one})
+    number = {key: place for place, key in enumerate(here)}
+    group = np.array([number.get(key, -1) for key in keys], dtype=np.int64)
+    group[~inside] = -1
+    split = {name: times.by_group(name, group, len(here)) for name in DISTRIBUTIONS}
+    return {
+        key: _group(times, group == place, good, {name: found[place] for name, found in split.items()})
+        for key, place in number.items()
+    }
 
 
 def _rates(times: Times, window: Window) -> dict[str, float | None]:
@@ -233,7 +240,7 @@ def _shares(times: Times, inside: Bools, everyone: Group) -> dict[str, float | N
     }
 
 
-def _failed_late(times: Times, inside: Bools, everyone: Group) -> dict[str, float | None]:
+def _failed_late(values: dict[str, Distribution], everyone: Group) -> dict[str, float | None]:
     """Percentiles over all requests, those without an answer above all others.
 
     The p-th of all is one of the answered ones, further up by as many as failed. Of gaps between tokens, nobody knows
@@ -243,10 +250,9 @@ def _failed_late(times: Times, inside: Bools, everyone: Group) -> dict[str, floa
     if not failed:
         return {}
     found: dict[str, float | None] = {}
-    for name in DISTRIBUTIONS:
+    for name, answered in values.items():
         if definition(name).better != "lower":
             continue  # of the measuring process, whatever became of the request
-        answered = times.distribution(name, inside & times.ok)
         if not answered.count and failed < 1.0:
             continue  # no answer has such a value, so that failed requests are not late in it either
         for stat in STATS:

@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 from octavo.bench.distribution import Distribution, Floats, Ints
 from octavo.bench.record import Chunk, Exchange, Kind, Run
 
-__all__ = ["PER_REQUEST", "ExchangeTimes", "Times"]
+__all__ = ["GAPS", "PER_REQUEST", "ExchangeTimes", "Times"]
 
 PER_REQUEST = (
     "ttft", "ttft_intended", "ttfa", "ttfs", "tpot", "e2e", "e2e_intended", "normalized", "lag", "connect",
 )  # fmt: skip
 """The metrics of which each request has one value, or none."""
+GAPS = ("itl", "icl")
+"""Those of which each has many."""
 
 _TEXT = int(Kind.ANSWER | Kind.REASONING | Kind.TOOL)
 _REPLY = int(Kind.ANSWER | Kind.TOOL)
@@ -54,6 +56,14 @@ class ExchangeTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The gaps between its tokens."""
     icl: Distribution
     """The gaps between its events."""
+
+    def value(self, metric: str, share: float | None = None) -> float | None:
+        """Of a metric by its name; of gaps the quantile `share` (0 to 1), or the longest."""
+        if metric in GAPS:
+            gaps: Distribution = getattr(self, metric)
+            return gaps.percentile(100 if share is None else 100 * share)
+        found: float | None = getattr(self, f"{metric}_s")
+        return found
 
 
 class Times:
@@ -139,14 +149,57 @@ class Times:
 
     def distribution(self, metric: str, which: Bools) -> Distribution:
         """Of a metric, over the requests for which `which` [requests] holds; in seconds."""
+        if metric not in GAPS:
+            return Distribution(self.columns[metric][which], scale=1e6)
+        gaps_us, owner, zeros = self._gaps_of(metric)
+        if not which.all():
+            gaps_us = gaps_us[which[owner]]
+        return Distribution.of_gaps(gaps_us, int(zeros[which].sum()))
+
+    def by_group(self, metric: str, group: Ints, groups: int) -> list[Distribution]:
+        """Of a metric, one for each group; `group` [requests] has numbers below `groups`, or -1 for none."""
+        if metric not in GAPS:
+            return [self.distribution(metric, group == number) for number in range(groups)]
+        gaps_us, owner, zeros = self._gaps_of(metric)
+        of_gap = group[owner]
+        # numpy sorts 16 bits by radix, ten times as fast as 64.
+        small = of_gap.astype(np.int16) if groups < 1 << 15 else of_gap
+        gaps_us = gaps_us[np.argsort(small, kind="stable")]
+        ends = np.cumsum(np.bincount(of_gap + 1, minlength=groups + 1))
+        return [
+            Distribution.of_gaps(gaps_us[ends[number] : ends[number + 1]], int(zeros[group == number].sum()))
+            for number in range(groups)
+        ]
+
+    def values(self, metric: str, share: float | None = None) -> Floats:
+        """Of each request, in seconds, as `ExchangeTimes.value` has it; NaN for None."""
+        if metric not in GAPS:
+            return self.columns[metric] / 1e6
+        gaps_us, owner, zeros = self._gaps_of(metric)
+        # Sorted within each request by one sort of all: a gap has 40 bits (12 days), its request the ones above.
+        ordered = np.sort(owner << 40 | gaps_us) & ((1 << 40) - 1)
+        many = np.bincount(owner, minlength=len(zeros))
+        begin = np.cumsum(many) - many
+        total = many + zeros
+        place = (total - 1) * (1.0 if share is None else 100 * share / 100)
+        low = place.astype(np.int64)
+
+        def at(number: Ints) -> Floats:
+            number = number - zeros
+            found = np.zeros(len(number))
+            real = number >= 0
+            found[real] = ordered[(begin + number)[real]] / 1e6
+            return found
+
+        below, above, part = at(low), at(np.minimum(low + 1, total - 1)), place - low
+        found = np.where(part >= 0.5, above - (above - below) * (1 - part), below + (above - below) * part)
+        return np.where(total > 0, found, np.nan)
+
+    def _gaps_of(self, metric: str) -> tuple[Ints, Ints, Ints]:
+        """Gaps in microseconds [gaps], whose they are [gaps], and how many more of 0 each request has [requests]."""
         if metric == "itl":
-            keep = which[self._itl_owner]
-            gaps = self._itl_us if keep.all() else self._itl_us[keep]
-            return Distribution.of_gaps(gaps, int(self._zeros[which].sum()))
-        if metric == "icl":
-            keep = which[self._icl_owner]
-            return Distribution(self._icl_us if keep.all() else self._icl_us[keep], scale=1e6)
-        return Distribution(self.columns[metric][which], scale=1e6)
+            return self._itl_us, self._itl_owner, self._zeros
+        return self._icl_us, self._icl_owner, np.zeros_like(self._zeros)
 
     def of(self, place: int) -> ExchangeTimes:
         """One request's, by its place in the run."""

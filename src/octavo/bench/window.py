@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from octavo.bench.distribution import Ints
 from octavo.bench.record import Exchange, Run
 from octavo.errors import InvalidParameter
 
@@ -87,7 +88,7 @@ def choose(run: Run) -> Window:
     return Window(start_us=start, end_us=end, rule=rule)
 
 
-def _sessions(exchanges: list[Exchange]) -> tuple[np.ndarray, np.ndarray]:
+def _sessions(exchanges: list[Exchange]) -> tuple[Ints, Ints]:
     """When each session began (was meant to) and when its last answer ended, in microseconds."""
     begins: dict[int, int] = {}
     ends: dict[int, int] = {}
@@ -97,7 +98,7 @@ def _sessions(exchanges: list[Exchange]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(list(begins.values())), np.array([ends[session] for session in begins])
 
 
-def _all_begun(run: Run, begins: np.ndarray) -> int:
+def _all_begun(run: Run, begins: Ints) -> int:
     """When the last client of a closed loop sent its first request; of an open loop, when the first came."""
     if run.clients is None:
         return int(begins.min())
@@ -118,6 +119,12 @@ def _last(run: Run) -> int:
     last = int(begins.max())
     if run.clients is None:
         return last
-    # The last session was taken at `last`, or a little before if its client thought first; whoever ends one after
-    # that finds none.
-    return int(ends[ends >= last].min())
+    ended: dict[int, int] = {}
+    for one in run.exchanges:
+        if one.client is not None:
+            ended[one.client] = max(ended.get(one.client, one.end_us), one.end_us)
+    if ended:
+        return min(ended.values())
+    # Who ends a session after the last was taken finds none.
+    later = ends[ends > last]
+    return int(later.min()) if len(later) else last
