@@ -19,6 +19,7 @@ def stats(
     disk: int = 0,
     disk_hits: int = 0,
     accepted_at: tuple[int, ...] = (),
+    step_s: float = 0.0,
 ) -> Stats:
     return Stats(
         running,
@@ -26,7 +27,7 @@ def stats(
         100,
         used,
         0,
-        0.0,
+        step_s,
         step_tokens,
         preemptions,
         0,
@@ -83,6 +84,7 @@ def test_vllms_names_and_ours() -> None:
         "octavo_spec_decode_saved_steps_total",
         "octavo_cache_disk_bytes",
         "octavo_cache_disk_hit_tokens_total",
+        "octavo_engine_busy_seconds_total",
         "octavo_engine_restarts_total",
         "octavo_requests_quarantined_total",
         "octavo_requests_refused_total/queue_full",
@@ -142,6 +144,15 @@ def test_a_requests_life() -> None:
     assert found["vllm:e2e_request_latency_seconds_sum"] == 1.5
     assert found["vllm:request_success_total/stop"] == 1
     assert found["vllm:request_success_total/abort"] == 1
+
+
+def test_the_engine_is_busy_in_steps_that_compute_and_the_count_survives_it() -> None:
+    metrics = Metrics("m")
+    metrics.on_step(stats(step_tokens=10, step_s=0.25))
+    metrics.on_step(stats(step_tokens=0, step_s=0.5))  # it waited for a grammar, or for the disk
+    metrics.on_restart()
+    metrics.on_step(stats(step_tokens=1, step_s=0.125))
+    assert samples(metrics)["octavo_engine_busy_seconds_total"] == 0.375
 
 
 def test_totals_go_on_over_a_restart_and_gauges_begin_anew() -> None:

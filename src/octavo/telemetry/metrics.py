@@ -54,6 +54,8 @@ class StepStats(Protocol):
     @property
     def blocks_used(self) -> int: ...
     @property
+    def step_duration_s(self) -> float: ...
+    @property
     def step_tokens(self) -> int: ...
     @property
     def preemptions(self) -> int: ...
@@ -153,6 +155,7 @@ class Metrics:
         self._step_tokens = histogram(
             "vllm:iteration_tokens_total", "Tokens computed in a step.", _STEP_TOKENS
         )
+        self._busy_s = counter("octavo_engine_busy_seconds", "Time in steps that computed tokens.")
         self._ttft = histogram("vllm:time_to_first_token_seconds", "Arrival to first token.", _TTFT_S)
         self._itl = histogram("vllm:inter_token_latency_seconds", "Between a sequence's outputs.", _ITL_S)
         self._e2e = histogram("vllm:e2e_request_latency_seconds", "Arrival to the last token.", _E2E_S)
@@ -226,6 +229,7 @@ class Metrics:
         self._kv_usage.set(stats.blocks_used / stats.blocks_total if stats.blocks_total else 0.0)
         if stats.step_tokens:
             self._step_tokens.observe(stats.step_tokens)
+            self._busy_s.inc(stats.step_duration_s)
         self._disk_bytes.set(stats.disk_bytes)
         now = _Totals(
             stats.preemptions,
