@@ -18,7 +18,7 @@ NAMES = frozenset({b"a", b"a_total", b"b:c", b"b_c", b"h_sum", b"h_count"})
 
 
 def read(text: str) -> list[tuple[str, dict[str, str], float]]:
-    return [tuple(sample) for sample in samples(text.encode(), NAMES)]
+    return [(sample.name, sample.labels, sample.value) for sample in samples(text.encode(), NAMES)]
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,13 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         name="busy_share", label="Engine busy", unit="share",
         words="The share of time in which the server's engine computed.",
-        formula="growth of its busy time / time",
+        formula="growth of its busy time / time; else 1 - growth of its idle time / time",
+    ),
+    Definition(
+        name="busy_share_estimate", label="Engine busy, estimated", unit="share",
+        words="In what share of the readings the server worked on a request, for servers that count no busy time.",
+        formula="readings with running requests / readings in the window",
+        excluded="nothing: an engine that waits between its steps counts as busy",
     ),
     Definition(
         name="server_output_rate", label="Output, by the server", unit="tokens/s",

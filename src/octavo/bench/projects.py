@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from octavo.bench.exposition import Sample
 
-__all__ = ["PROJECTS", "READINGS", "Project", "Reading", "Term", "project_of"]
+__all__ = ["PROJECTS", "READINGS", "Project", "Reading", "Term", "model_of", "project_of"]
 
 
 class Reading(NamedTuple):
@@ -198,7 +198,9 @@ PROJECTS = (
             # The first is of computed ones alone.
             "prompt_tokens": ((Term("llamacpp:prompt_tokens"), Term("llamacpp:prompt_tokens_cached")),),
             "generated_tokens": _one("llamacpp:tokens_predicted"),
-            "prefix_queried_tokens": ((Term("llamacpp:prompt_tokens"), Term("llamacpp:prompt_tokens_cached")),),
+            "prefix_queried_tokens": (
+                (Term("llamacpp:prompt_tokens"), Term("llamacpp:prompt_tokens_cached")),
+            ),
             "prefix_hit_tokens": _one("llamacpp:prompt_tokens_cached"),
             "drafted_tokens": _one("llamacpp:spec_decode_num_draft_tokens"),
             "accepted_tokens": _one("llamacpp:spec_decode_num_accepted_tokens"),

@@ -1,6 +1,6 @@
 """What was read from the server's metrics and from the measuring process itself, over a window.
 
-Knows our names of readings (octavo.bench.scrape), not the servers'.
+Knows our names of readings (octavo.bench.projects), not the servers'.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def server_scalars(samples: list[ServerSample], window: Window) -> dict[str, flo
         inside = values[(at >= window.start_us) & (at < window.end_us)]
         found[ours] = float(inside.mean()) if len(inside) else None
         found[f"{ours}_max"] = float(inside.max()) if len(inside) else None
+        if name == "running":
+            found["busy_share_estimate"] = float((inside > 0).mean()) if len(inside) else None
     for ours, name in (
         ("busy_share", "busy_s"),
         ("server_output_rate", "generated_tokens"),
@@ -49,6 +51,8 @@ def server_scalars(samples: list[ServerSample], window: Window) -> dict[str, flo
     ):
         grown = growth(samples, name, window)
         found[ours] = grown[0] / grown[1] if grown is not None else None
+    if found["busy_share"] is None and (idle := growth(samples, "idle_s", window)) is not None:
+        found["busy_share"] = 1 - idle[0] / idle[1]
     preempted = growth(samples, "preemptions", window)
     found["preemptions"] = preempted[0] if preempted is not None else None
     asked = growth(samples, "prefix_queried_tokens", window)
