@@ -335,7 +335,7 @@
         y: lanes ? { range: [0, 1] } : { distr: figure.y.log ? 3 : 1, range: heights },
       },
       axes: [
-        axis(figure.x, { size: 34, space: 64 }),
+        axis(figure.x, { size: figure.group ? 28 : 34, space: 64, ...(figure.group ? { label: undefined } : {}) }),
         lanes ? { show: true, size: 62, values: () => [], ticks: { show: false }, grid: { show: false },
           stroke: () => colour("soft"), label: `${figure.names.length} lanes`, labelSize: 20, labelFont: "12px system-ui, sans-serif" }
           : axis(figure.y, { size: 62, space: 36 }),

@@ -1,0 +1,148 @@
+"""What a record says: its runs grouped by load, each with its measures, and what an SLO makes of them.
+
+Everything here follows from the record (and from a target, a warm-up or prices that are given now), so that
+`octavo bench report` says the same as the run did. Knows no terminal and no page.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field, replace
+
+from octavo.bench.cost import Bill, Cost, Work
+from octavo.bench.definitions import definition
+from octavo.bench.intervals import Interval, mean_interval
+from octavo.bench.measures import Measures, measure
+from octavo.bench.record import Record, Run
+from octavo.bench.shown import show_load
+from octavo.bench.slo import Slo, Verdict
+from octavo.bench.window import Window, choose, explicit
+from octavo.errors import BenchError
+
+__all__ = ["Point", "Report", "report"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """All runs with one load."""
+
+    rate: float | None
+    clients: int | None
+    runs: tuple[int, ...]
+    """Their places in the record."""
+    measures: tuple[Measures, ...]
+    """One for each run."""
+    verdicts: tuple[Verdict, ...] = ()
+    """One for each run, where there is an SLO."""
+
+    @property
+    def load(self) -> str:
+        return show_load(self.rate, self.clients)
+
+    @property
+    def valid(self) -> bool:
+        return all(one.valid for one in self.measures)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether most runs meet the SLO; None without one."""
+        if not self.verdicts:
+            return None
+        return sum(one.met for one in self.verdicts) * 2 > len(self.verdicts)
+
+    @property
+    def problems(self) -> list[str]:
+        """Of all runs, each once."""
+        return list(dict.fromkeys(problem for one in self.measures for problem in one.problems))
+
+    def values(self, name: str) -> list[float]:
+        """Of the runs that have the value."""
+        return [value for one in self.measures if (value := one.value(name)) is not None]
+
+    def value(self, name: str) -> float | None:
+        """The mean over the runs."""
+        values = self.values(name)
+        return statistics.fmean(values) if values else None
+
+    def interval(self, name: str) -> Interval | None:
+        """Of the mean over runs, at 95 %, cut to what the value can be; None with fewer than two runs."""
+        values = self.values(name)
+        if len(values) < 2:
+            return None
+        interval = mean_interval(values)
+        most = 1.0 if definition(name).unit == "share" else math.inf
+        return replace(interval, low=max(interval.low, 0.0), high=min(interval.high, most))
+
+
+@dataclass(frozen=True)
+class Report:
+    """A record and its numbers."""
+
+    record: Record
+    points: tuple[Point, ...]
+    """By load, from the lowest; those without a rate in the record's order."""
+    slo: Slo | None = None
+    warmup_s: float | None = None
+    bill: Bill | None = None
+    """What the chosen load costs, where prices are given."""
+    notes: tuple[str, ...] = field(default=())
+    """What a reader of any of it must know, beside the measures' own problems."""
+
+    @property
+    def chosen(self) -> Point:
+        """The load whose numbers stand for the whole: the highest that meets the SLO, else the lowest of several."""
+        good = [point for point in self.points if point.met]
+        return good[-1] if good else self.points[0]
+
+    @property
+    def chosen_run(self) -> Run:
+        """The one of its runs that is drawn: the first."""
+        return self.record.runs[self.chosen.runs[0]]
+
+    @property
+    def outcome(self) -> str | None:
+        """What came of the SLO, a sentence; None without one."""
+        if self.slo is None:
+            return None
+        chosen = self.chosen
+        if len(self.points) > 1:
+            if chosen.met:
+                return f"{chosen.load} is the highest load that was tried and meets {self.slo}."
+            return f"No load that was tried meets {self.slo}; at {chosen.load}: {chosen.verdicts[0]}."
+        word = "is met" if chosen.met else "is not met"
+        return f"{self.slo} {word}: {chosen.verdicts[0]}."
+
+    @property
+    def valid(self) -> bool:
+        """Whether the chosen point is. In a search a point beyond what the client can do is no fault of the rest."""
+        return self.chosen.valid
+
+
+def report(
+    record: Record, *, slo: Slo | None = None, warmup_s: float | None = None, cost: Cost | None = None
+) -> Report:
+    """Measure every run of a record.
+
+    Raises BenchError for a record without a request, and InvalidParameter for a warm-up that leaves nothing.
+    """
+    if not any(run.exchanges for run in record.runs):
+        raise BenchError("The record has no request: there is nothing to report.")
+    target = slo if slo is not None and slo.requests else None
+    groups: dict[tuple[float | None, int | None], list[int]] = {}
+    for place, run in enumerate(record.runs):
+        if run.exchanges:
+            groups.setdefault((run.rate, run.clients), []).append(place)
+    points = []
+    for (rate, clients), places in groups.items():
+        runs = [record.runs[place] for place in places]
+        measured = tuple(measure(run, window=_window(run, warmup_s), slo=target) for run in runs)
+        verdicts = () if slo is None else tuple(slo.judge(one) for one in measured)
+        points.append(Point(rate, clients, tuple(places), measured, verdicts))
+    points.sort(key=lambda point: (point.rate or 0.0, point.clients or 0))
+    made = Report(record, tuple(points), slo, warmup_s)
+    return made if cost is None else replace(made, bill=cost.bill(Work.of(made.chosen)))
+
+
+def _window(run: Run, warmup_s: float | None) -> Window:
+    return choose(run) if warmup_s is None else explicit(run, warmup_s)

@@ -1,0 +1,217 @@
+"""A report on a terminal: one screen of 80 columns. Knows words and columns; colours only where they are shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from octavo.bench.compat.report import CompatReport
+from octavo.bench.cost import Bill, figure
+from octavo.bench.definitions import DISTRIBUTIONS
+from octavo.bench.report import Point, Report
+from octavo.bench.shown import label_of, show, show_spread
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+__all__ = ["print_compat", "print_summary"]
+
+_STATS = ("mean", "p50", "p90", "p95", "p99", "max")
+"""Of 80 columns more have no room; the page and the JSON have them all."""
+
+
+def print_summary(report: Report, console: Console) -> None:
+    """All of it: what was asked, what is wrong, latencies, rates, the server, the client, the cost."""
+    _title(report, console)
+    if not report.valid:
+        _say(console, "NOT VALID: the numbers are not what they say.", "bold red")
+    for problem in [*report.chosen.problems, *report.notes]:
+        _item(console, problem, "red" if not report.valid else "yellow")
+    if len(report.points) > 1:
+        console.print()
+        console.print(_loads(report))
+    if (outcome := report.outcome) is not None:
+        console.print()
+        _say(console, outcome, "bold green" if report.chosen.met else "bold red")
+        for verdict in report.chosen.verdicts[:1]:
+            for judged in verdict.parts:
+                _item(
+                    console,
+                    f"{'met' if judged.met else 'not met'}: {judged}",
+                    "green" if judged.met else "red",
+                )
+    if len(report.points) > 1:
+        console.print()
+        _say(console, f"At {report.chosen.load}:", "bold")
+    console.print()
+    console.print(_latencies(report.chosen))
+    console.print()
+    console.print(_lines(report))
+    for error in _errors(report.chosen):
+        _item(console, error, "red")
+
+
+def print_compat(report: CompatReport, console: Console) -> None:
+    """Another tool's numbers, by its names."""
+    console.print()
+    _say(console, f"As {report.tool} {report.version} defines them:", "bold")
+    table = _table("", "", "unit")
+    for value in report.values:
+        table.add_row(
+            value.name, f"{value.value:,.4g}" if abs(value.value) < 1e4 else f"{value.value:,.0f}", value.unit
+        )
+    console.print(table)
+    for note in dict.fromkeys([*report.notes, *(value.note for value in report.values if value.note)]):
+        _item(console, note)
+
+
+def _title(report: Report, console: Console) -> None:
+    record, point = report.record, report.chosen
+    named = f" ({record.server})" if record.server else ""
+    _say(console, f"{record.model} at {record.url}{named}", "bold")
+    window = point.measures[0].window
+    runs = f"{len(record.runs)} runs, " if len(record.runs) > 1 else ""
+    inside = int(point.measures[0].value("requests") or 0)
+    _say(
+        console,
+        f"{record.name}: {runs}{point.load}, seed {record.runs[0].seed}; measured are {inside} of "
+        f"{len(report.chosen_run.exchanges)} requests in {window.length_s:.1f} s, {window.rule}",
+    )
+
+
+def _latencies(point: Point) -> Table:
+    table = _table("", *(stat.replace("_", ".") for stat in _STATS))
+    for name in DISTRIBUTIONS:
+        values = [point.value(f"{name}_{stat}") for stat in _STATS]
+        if any(value is not None for value in values) and (name != "connect" or len(point.runs) == 1):
+            table.add_row(label_of(name).removesuffix("/token"), *(show(name, value) for value in values))
+    return table
+
+
+def _loads(report: Report) -> Table:
+    names = ("request_rate", "output_rate", "ttft_p50", "ttft_p99", "itl_p99", "goodput")
+    heads = ("load", "answered/s", "tokens/s", "TTFT p50", "p99", "ITL p99", "goodput")
+    table = _table(*heads, *(["SLO"] if report.slo else []))
+    for point in report.points:
+        cells = []
+        for name in names:
+            text = show(name, point.value(name))
+            cells.append(text.partition(" ")[0] if name.endswith("_rate") else text)
+        if report.slo:
+            cells.append("met" if point.met else "no")
+        load = f"{point.load}{'' if point.valid else ' !'}"
+        style = "red" if point.met is False else "yellow" if not point.valid else None
+        table.add_row(load, *cells, style=style)
+    return table
+
+
+def _lines(report: Report) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in _facts(report):
+        table.add_row(name, _plain(words))
+    return table
+
+
+def _facts(report: Report) -> Iterator[tuple[str, str]]:
+    point = report.chosen
+
+    def said(name: str, after: str = "") -> str | None:
+        value = point.value(name)
+        if value is None:
+            return None
+        return f"{show_spread(name, value, point.interval(name))}{after}"
+
+    def joined(*parts: str | None) -> str:
+        return ", ".join(part for part in parts if part)
+
+    answered = said("request_rate")
+    yield "answered", joined(answered, said("offered_rate", " offered"))
+    yield "tokens", joined(said("output_rate", " out"), said("input_rate", " in"))
+    good = "within the SLO" if report.slo is not None and report.slo.requests else "answered at all"
+    yield "goodput", joined(said("goodput", f" of offered requests {good}"), said("goodput_rate"))
+    yield "in flight", joined(said("concurrency", " on average"), said("concurrency_max", " at most"))
+    server = joined(
+        said("busy_share", " busy"),
+        said("kv_use", " of KV in use"),
+        said("cached_share", " of prompts cached"),
+        said("server_waiting", " waiting"),
+        said("preemptions", " preemptions"),
+    )
+    if server:
+        yield "server", server
+    client = joined(
+        said("lag_p99", " late (p99)"), said("client_cpu"), said("loop_lag_p99", " loop lag (p99)")
+    )
+    if client:
+        yield "this client", client
+    if report.bill is not None:
+        yield from _bill(report.bill)
+
+
+def _bill(bill: Bill) -> Iterator[tuple[str, str]]:
+    money = bill.currency
+    for name, value, unit in (
+        ("cost", bill.per_million_output, f"{money} per million output tokens"),
+        ("", bill.per_million_total, f"{money} per million tokens, input and output"),
+        ("", bill.per_request, f"{money} per request"),
+        ("", bill.per_document, f"{money} per document"),
+        ("", bill.documents_per_hour_per_price, f"documents an hour for each {money} an hour"),
+        ("energy", bill.joules_per_output_token, "J per output token"),
+        ("", bill.kwh_per_million_output, "kWh per million output tokens"),
+    ):
+        if value is not None:
+            yield name, f"{figure(value)} {unit}"
+    for hosted in bill.hosted:
+        yield (
+            hosted.price.name,
+            f"{figure(hosted.per_million_blended)} {money} per million tokens, input and output",
+        )
+    for note in bill.notes:
+        yield "", note
+
+
+def _errors(point: Point) -> Iterator[str]:
+    share = point.value("error_share")
+    if not share:
+        return
+    yield f"{show('error_share', share)} of the requests have no good answer"
+    counts: Counter[str] = Counter()
+    for measures in point.measures:
+        for one in measures.errors:
+            status = f" {one.status}" if one.status not in (None, 200) else ""
+            counts[f"{one.error}{status}{f': {one.message}' if one.message else ''}"] += one.count
+    for words, count in counts.most_common(5):
+        yield f"{count} × {words}"
+
+
+def _table(*heads: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="left" if place == 0 else "right", no_wrap=True, header_style="dim")
+    return table
+
+
+def _item(console: Console, text: str, style: str = "") -> None:
+    from rich.padding import Padding
+
+    console.print(Padding(_plain(text, style), (0, 0, 0, 2), expand=False))
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(_plain(text, style))
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Words as they are: no markup, and nothing that moves a terminal's cursor."""
+    from rich.text import Text
+
+    return Text("".join(character if character.isprintable() else " " for character in text), style=style)

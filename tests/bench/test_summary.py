@@ -1,0 +1,91 @@
+"""The terminal's summary: whole words at 80 columns, the bad news first, nothing that moves a cursor."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from octavo.bench.compat import TOOLS, recompute
+from octavo.bench.cost import Cost
+from octavo.bench.report import Report, report
+from octavo.bench.shown import show
+from octavo.bench.slo import Slo
+from octavo.bench.summary import print_compat, print_summary
+from tests.bench.runs import answer, run
+from tests.bench.synthetic import synthetic_record, synthetic_run
+
+
+def _printed(made: Report, *, terminal: bool = False) -> list[str]:
+    file = io.StringIO()
+    console = Console(
+        file=file, width=80, force_terminal=terminal, highlight=False, markup=False, legacy_windows=False
+    )
+    print_summary(made, console)
+    return file.getvalue().splitlines()
+
+
+def _row(lines: list[str], name: str) -> str:
+    [found] = [line for line in lines if line.startswith(name + "  ")]
+    return found
+
+
+def test_a_run_fits_eighty_columns_without_a_cut_word() -> None:
+    made = report(synthetic_record(synthetic_run(4.0, fail_every=50)))
+    lines = _printed(made)
+    assert max(map(len, lines)) <= 80 and not [line for line in lines if "…" in line or "\x1b" in line]
+    [point] = made.points
+    for name, metric in (("TTFT", "ttft"), ("ITL", "itl"), ("E2E from arrival", "e2e_intended")):
+        values = [
+            show(metric, point.value(f"{metric}_{stat}"))
+            for stat in ("mean", "p50", "p90", "p95", "p99", "max")
+        ]
+        assert _row(lines, name).split() == [*name.split(), *" ".join(values).split()]
+    assert show("output_rate", point.value("output_rate")) in _row(lines, "tokens")
+    assert any("2 × cut: the connection was closed" in line for line in lines)
+    assert any("measured are" in line for line in lines)
+
+
+def test_the_bad_news_comes_first() -> None:
+    late = [
+        answer(place * 20, 50, 10, 5, started_ms=place * 20 + 400, sent_ms=place * 20 + 400)
+        for place in range(200)
+    ]
+    lines = _printed(report(synthetic_record(run(late))))
+    bad = next(place for place, line in enumerate(lines) if line.startswith("NOT VALID"))
+    assert "Requests were sent late" in lines[bad + 1]
+    assert bad < next(place for place, line in enumerate(lines) if line.startswith("TTFT"))
+
+
+def test_a_sweep_is_a_line_for_each_load() -> None:
+    record = synthetic_record(*(synthetic_run(rate) for rate in (2.0, 14.0)))
+    lines = _printed(report(record, slo=Slo.parse("ttft_p99<400ms")))
+    assert _row(lines, "2 requests/s").split()[-1] == "met"
+    assert _row(lines, "14 requests/s").split()[-1] == "no"
+    assert max(map(len, lines)) <= 80 and not [line for line in lines if "…" in line]
+    text = " ".join(line.strip() for line in lines)
+    assert "2 requests/s is the highest load that was tried and meets ttft_p99<400ms." in text
+    assert "met: TTFT p99" in text and "At 2 requests/s:" in text
+
+
+def test_prices_and_repeats_are_shown() -> None:
+    record = synthetic_record(synthetic_run(4.0, seed=1), synthetic_run(4.0, seed=2))
+    lines = _printed(report(record, cost=Cost(price_per_hour=1.0)))
+    assert "±" in _row(lines, "answered") and "USD per million output tokens" in _row(lines, "cost")
+
+
+def test_colours_are_for_terminals_and_hostile_words_for_nobody() -> None:
+    record = synthetic_record(model="a[bold]\x1b[2Jb\nc")
+    lines = _printed(report(record), terminal=True)
+    assert "\x1b[1m" in lines[0] and "\x1b[2J" not in "\n".join(lines)
+    assert "a[bold] [2Jb c" in lines[0]
+
+
+def test_another_tool_s_numbers_have_its_names() -> None:
+    for tool in TOOLS:
+        file = io.StringIO()
+        made = recompute(synthetic_run(4.0), tool)
+        print_compat(made, Console(file=file, width=80, highlight=False, markup=False))
+        text = file.getvalue()
+        assert made.version in text and all(value.name in text for value in made.values)
+        assert max(map(len, text.splitlines())) <= 80
