@@ -15,10 +15,11 @@ import numpy as np
 from octavo.bench.backlog import Backlog, backlog
 from octavo.bench.definitions import DISTRIBUTIONS, STATS, definition, split
 from octavo.bench.distribution import Distribution, Floats, Summary
+from octavo.bench.events import Bools
 from octavo.bench.readings import client_scalars, server_scalars
 from octavo.bench.record import Run
 from octavo.bench.slo import Slo
-from octavo.bench.times import Bools, Times
+from octavo.bench.times import Times
 from octavo.bench.validity import judge
 from octavo.bench.window import Window, choose
 
@@ -192,9 +193,10 @@ def _by(times: Times, inside: Bools, good: Bools, keys: list[_Key]) -> dict[_Key
 def _rates(times: Times, window: Window) -> dict[str, float | None]:
     """What was received in the window, over its length."""
     start, end, length = window.start_us, window.end_us, window.length_s
+    events = times.events
     ended = times.ok & (times.end_us >= start) & (times.end_us < end)
-    received = times.ok[times.owner] & (times.at_us >= start) & (times.at_us < end)
-    output = float(times.tokens[received].sum())
+    received = times.ok[events.owner] & (events.at_us >= start) & (events.at_us < end)
+    output = float(events.tokens[received].sum())
     # A count without events that it could be laid over: all of it came with the end.
     unplaced = ended & ~times.placed & (times.output_tokens > 0)
     output += float(times.output_tokens[unplaced].sum())

@@ -12,15 +12,12 @@ there on a token comes with the event that tells of it.
 
 from __future__ import annotations
 
-from itertools import chain
-from operator import attrgetter
-
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from octavo.bench.distribution import Distribution, Floats, Ints
-from octavo.bench.record import Chunk, Exchange, Kind, Run
+from octavo.bench.events import Bools, Events, maybe, whole
+from octavo.bench.record import Kind, Run
 
 __all__ = ["GAPS", "PER_REQUEST", "ExchangeTimes", "Times"]
 
@@ -33,8 +30,6 @@ GAPS = ("itl", "icl")
 
 _TEXT = int(Kind.ANSWER | Kind.REASONING | Kind.TOOL)
 _REPLY = int(Kind.ANSWER | Kind.TOOL)
-
-Bools = NDArray[np.bool_]
 
 
 class ExchangeTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +51,8 @@ class ExchangeTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The gaps between its tokens."""
     icl: Distribution
     """The gaps between its events."""
+    lag_s: float | None = None
+    connect_s: float | None = None
 
     def value(self, metric: str, share: float | None = None) -> float | None:
         """Of a metric by its name; of gaps the quantile `share` (0 to 1), or the longest."""
@@ -77,40 +74,31 @@ class Times:
         exchanges = run.exchanges
         self.exchanges = exchanges
         self.ok: Bools = np.array([one.error is None for one in exchanges], dtype=bool)
-        self.intended_us = _whole(exchanges, "intended_us")
-        self.end_us = _whole(exchanges, "end_us")
-        self.sent_us = _maybe(exchanges, "sent_us")
+        self.intended_us = whole(exchanges, "intended_us")
+        self.end_us = whole(exchanges, "end_us")
+        self.sent_us = maybe(exchanges, "sent_us")
         """NaN for what was never sent."""
-        self.told_input = _maybe(exchanges, "input_tokens")
+        self.told_input = maybe(exchanges, "input_tokens")
         """As the server counted."""
-        self.cached_tokens = _maybe(exchanges, "cached_tokens")
-        asked = _maybe(exchanges, "wanted_input")
+        self.cached_tokens = maybe(exchanges, "cached_tokens")
+        asked = maybe(exchanges, "wanted_input")
         self.input_tokens = np.where(np.isnan(self.told_input), asked, self.told_input)
         """As the server counted, else as the workload asked for; NaN where neither is known."""
-        self.wanted_output = _whole(exchanges, "wanted_output")
+        self.wanted_output = whole(exchanges, "wanted_output")
 
-        counts = np.fromiter((len(one.chunks) for one in exchanges), np.int64, len(exchanges))
-        total = int(counts.sum())
-        self.at_us = _column(exchanges, "at_us", total)
-        """When each event came [events], in the order of requests."""
-        self.tokens = _column(exchanges, "tokens", total)
-        kind = _column(exchanges, "kind", total)
-        self.owner: Ints = np.repeat(np.arange(len(exchanges)), counts)
-        """Which request each event is of [events]."""
-
-        summed = np.bincount(self.owner, weights=self.tokens, minlength=len(exchanges))
-        told = _maybe(exchanges, "output_tokens")
-        self.output_tokens: Floats = np.where(summed > 0, summed, told)
+        events = self.events = Events(exchanges)
+        summed = events.total()
+        self.output_tokens: Floats = np.where(summed > 0, summed, maybe(exchanges, "output_tokens"))
         """Of each request; NaN where nobody knows."""
         self.placed: Bools = summed > 0
         """Its tokens are in its events, and not only counted as a whole."""
 
-        text = (kind & _TEXT) != 0
-        first = self._first(text)
-        started = first >= 0
-        self.first_us = self._time(first)
+        text = (events.kind & _TEXT) != 0
+        first = np.where(self.ok, events.first(text), -1)
+        self.first_us = events.time(first)
         """When the first token came; NaN where none did."""
-        reply_us = self._time(self._first((kind & _REPLY) != 0))
+        self.silent: Bools = self.ok & (first < 0)
+        """Answered without an error, but with no text at all."""
         self._gaps(first, text)
 
         intended, sent, end = (
@@ -119,13 +107,14 @@ class Times:
             self.end_us.astype(np.float64),
         )
         end[~self.ok] = np.nan
-        begun = _maybe(exchanges, "started_us")
+        begun = maybe(exchanges, "started_us")
         begun = np.where(np.isnan(begun), sent, begun)
         opened = np.array([one.connected_us is not None for one in exchanges], dtype=bool)
 
-        answered = self._first((kind & int(Kind.ANSWER)) != 0) >= 0
-        finish_us = self._time(self._first((kind & int(Kind.FINISH)) != 0))
-        sentence_us = self._time(self._first((kind & int(Kind.SENTENCE)) != 0))
+        reply_us = self._first_us(_REPLY)
+        answered = ~np.isnan(self._first_us(Kind.ANSWER))
+        finish_us = self._first_us(Kind.FINISH)
+        sentence_us = self._first_us(Kind.SENTENCE)
         whole_us = np.where(np.isnan(finish_us), end, finish_us)
         sentence_us = np.where(np.isnan(sentence_us) & answered, whole_us, sentence_us)
 
@@ -134,7 +123,7 @@ class Times:
             "ttft_intended": self.first_us - intended,
             "ttfa": reply_us - sent,
             "ttfs": sentence_us - sent,
-            "tpot": self._tpot(first),
+            "tpot": self._tpot_us,
             "e2e": end - sent,
             "e2e_intended": end - intended,
             "normalized": (end - intended) / np.where(self.output_tokens > 0, self.output_tokens, np.nan),
@@ -144,8 +133,6 @@ class Times:
             column[~self.ok] = np.nan
         self.columns["lag"] = begun - intended
         self.columns["connect"] = np.where(opened, sent - begun, np.nan)
-        self.silent: Bools = self.ok & ~started
-        """Answered without an error, but with no text at all."""
 
     def distribution(self, metric: str, which: Bools) -> Distribution:
         """Of a metric, over the requests for which `which` [requests] holds; in seconds."""
@@ -187,7 +174,7 @@ class Times:
         def at(number: Ints) -> Floats:
             number = number - zeros
             found = np.zeros(len(number))
-            real = number >= 0
+            real = (number >= 0) & (total > 0)
             found[real] = ordered[(begin + number)[real]] / 1e6
             return found
 
@@ -219,81 +206,45 @@ class Times:
             e2e_s=values["e2e"],
             e2e_intended_s=values["e2e_intended"],
             normalized_s=values["normalized"],
+            lag_s=values["lag"],
+            connect_s=values["connect"],
             max_itl_s=int(itl.max()) / 1e6 if len(itl) else 0.0 if zeros else None,
             itl=Distribution.of_gaps(itl, zeros),
             icl=Distribution(icl, scale=1e6),
         )
 
-    def _first(self, which: Bools) -> Ints:
-        """The place of the first event of each request for which `which` [events] holds; -1 without one."""
-        found = np.full(len(self.exchanges), -1, dtype=np.int64)
-        places = np.flatnonzero(which)[::-1]
-        found[self.owner[places]] = places  # of several the last written stays, which is the first event
-        return found
-
-    def _time(self, place: Ints) -> Floats:
-        if not len(self.at_us):
-            return np.full(len(place), np.nan)
-        return np.where(place >= 0, self.at_us[place], np.nan)
+    def _first_us(self, kind: int) -> Floats:
+        """When each request's first event with any of `kind` came; NaN where none did."""
+        return self.events.time(self.events.first((self.events.kind & int(kind)) != 0))
 
     def _gaps(self, first: Ints, text: Bools) -> None:
-        """The gaps between tokens and between events of good answers, from the first token on."""
-        places = np.arange(len(self.at_us))
-        since = self.ok[self.owner] & (first[self.owner] >= 0) & (places >= first[self.owner])
-        content = since & (text | (self.tokens > 0))
-        self._icl_us, self._icl_owner = self._between(content)
+        """The gaps of each request from its first token, which came with the event at `first` [requests]."""
+        events = self.events
+        since = events.since(first)
+        content = since & (text | (events.tokens > 0))
+        self._icl_us, self._icl_owner = events.gaps(content)
 
-        before = ~since & self.ok[self.owner] & (first[self.owner] >= 0)
-        at_first = np.bincount(self.owner[before], weights=self.tokens[before], minlength=len(first)).astype(
-            np.int64
-        )
-        has = first >= 0
-        at_first[has] += self.tokens[first[has]]
-        tokens = np.where(since, self.tokens, 0)
-        # Text without a token, where counts come an event late: there is a token in it, the next event's first.
-        late = self._first((tokens > 0) & (places > first[self.owner]))
-        moved = has & self.ok & (at_first == 0) & (late >= 0)
-        tokens[late[moved]] -= 1
-        at_first[moved] = 1
-        tokens[first[has]] = at_first[has]
-        self._at_first = at_first
-        counted = since & (tokens > 0)
-        self._itl_us, self._itl_owner = self._between(counted)
-        total = np.bincount(self.owner[counted], weights=tokens[counted], minlength=len(first)).astype(
-            np.int64
-        )
-        gaps = np.bincount(self._itl_owner, minlength=len(first))
-        self._zeros: Ints = np.maximum(total - 1 - gaps, 0)
-        self._total = total
-        last = np.full(len(first), -1, dtype=np.int64)
-        ends = np.flatnonzero(counted)
-        last[self.owner[ends]] = ends
-        self._last_us = self._time(last)
-
-    def _between(self, which: Bools) -> tuple[Ints, Ints]:
-        """The gaps between neighbours among the events for which `which` holds, and whose they are."""
-        at, owner = self.at_us[which], self.owner[which]
-        same = owner[1:] == owner[:-1]
-        return np.diff(at)[same], owner[1:][same]
-
-    def _tpot(self, first: Ints) -> Floats:
-        more = (self._total - self._at_first).astype(np.float64)
-        more[(more <= 0) | (first < 0)] = np.nan
-        return (self._last_us - self.first_us) / more
-
-
-def _column(exchanges: list[Exchange], name: str, total: int) -> Ints:
-    events: chain[Chunk] = chain.from_iterable(one.chunks for one in exchanges)
-    return np.fromiter(map(attrgetter(name), events), np.int64, total)
-
-
-def _whole(exchanges: list[Exchange], name: str) -> Ints:
-    return np.fromiter(map(attrgetter(name), exchanges), np.int64, len(exchanges))
-
-
-def _maybe(exchanges: list[Exchange], name: str) -> Floats:
-    values = [getattr(one, name) for one in exchanges]
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        counted = content & (events.tokens > 0)
+        told = np.flatnonzero((first >= 0) & self.placed)
+        counted[first[told]] = True
+        at_first = events.total_to(first)
+        # Text before any count, where counts come an event late: it has a token, the first one of the next count.
+        late = told[at_first[told] == 0]
+        if len(late):
+            at_first[late] = 1
+            counts = np.where(counted, events.tokens, 0)
+            next_count = events.first(counts > 0)[late]
+            counted[next_count[events.tokens[next_count] == 1]] = False
+        if np.array_equal(counted, content):
+            self._itl_us, self._itl_owner = self._icl_us, self._icl_owner
+        else:
+            self._itl_us, self._itl_owner = events.gaps(counted)
+        total = np.where((first >= 0) & self.placed, events.total(), 0)
+        between = np.bincount(self._itl_owner, minlength=len(first))
+        self._zeros: Ints = np.maximum(total - 1 - between, 0)
+        more = (total - at_first).astype(np.float64)
+        more[more <= 0] = np.nan
+        self._tpot_us: Floats = (events.time(events.last(counted)) - self.first_us) / more
 
 
 def _seconds(us: float) -> float | None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from octavo.bench.backlog import Backlog
 from octavo.bench.distribution import Summary
+from octavo.bench.events import Bools
 from octavo.bench.record import Run
-from octavo.bench.times import Bools, Times
+from octavo.bench.times import Times
 from octavo.bench.window import Window
 
 __all__ = ["CPU_LIMIT", "LAG_LIMIT_S", "LAG_SHARE", "UNSENT_LIMIT", "judge", "lag_limit_s"]
