@@ -162,12 +162,12 @@ def _in_flight(times: Times) -> Series | None:
 def _token_rate(times: Times, end_s: float) -> tuple[Series | None, float]:
     """Tokens received a second, in stretches of a round width; and the width in seconds."""
     width = _round_up(max(end_s / 240, 0.05))
-    if not times.tokens.sum() or end_s <= 0:
+    if not times.events.tokens.sum() or end_s <= 0:
         return None, width
     count = int(end_s / width) + 1
     sums = np.bincount(
-        np.clip((times.at_us / 1e6 / width).astype(np.int64), 0, count - 1),
-        weights=times.tokens,
+        np.clip((times.events.at_us / 1e6 / width).astype(np.int64), 0, count - 1),
+        weights=times.events.tokens,
         minlength=count,
     )
     x = [place * width for place in range(count)]
