@@ -94,12 +94,12 @@ class Times:
         """Its tokens are in its events, and not only counted as a whole."""
 
         text = (events.kind & _TEXT) != 0
-        first = np.where(self.ok, events.first(text), -1)
+        first = events.first(text)
         self.first_us = events.time(first)
-        """When the first token came; NaN where none did."""
+        """When the first token came, of failed requests too; NaN where none did."""
         self.silent: Bools = self.ok & (first < 0)
         """Answered without an error, but with no text at all."""
-        self._gaps(first, text)
+        self._gaps(np.where(self.ok, first, -1), text)
 
         intended, sent, end = (
             self.intended_us.astype(np.float64),
