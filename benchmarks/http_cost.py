@@ -50,6 +50,11 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
         "/v1/chat/completions",
         {"messages": MESSAGES, "stream_options": {"include_usage": True}},
     ),
+    "chat, ids of each event": ("/v1/chat/completions", {"messages": MESSAGES, "return_token_ids": True}),
+    "chat, usage in each event": (
+        "/v1/chat/completions",
+        {"messages": MESSAGES, "stream_options": {"continuous_usage_stats": True}},
+    ),
     "chat, top_logprobs 2": (
         "/v1/chat/completions",
         {"messages": MESSAGES, "logprobs": True, "top_logprobs": 2},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from octavo.bench.exposition import Sample, samples
 NAMES = frozenset({b"a", b"a_total", b"b:c", b"b_c", b"h_sum", b"h_count"})
 
 
-def read(text: str) -> list[tuple[str, dict[str, str], float]]:
+def read(text: str) -> list[tuple[str, Mapping[str, str], float]]:
     return [(sample.name, sample.labels, sample.value) for sample in samples(text.encode(), NAMES)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from octavo.bench.projects import PROJECTS, READINGS, project_of
 from octavo.bench.readings import server_scalars
 from octavo.bench.record import ServerSample
 from octavo.bench.window import Window
+from tests.conftest import REPOSITORY
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -271,3 +273,15 @@ def test_how_busy_an_engine_was() -> None:
     assert neither["busy_share"] is None
     assert [one["busy_share_estimate"] for one in (measured, idle, neither)] == pytest.approx([0.75] * 3)
     assert scalars(waiting=[1.0, 1.0])["busy_share_estimate"] is None
+
+
+def test_the_page_has_each_reading_with_the_metrics_it_is_made_of() -> None:
+    page = (REPOSITORY / "docs" / "bench.md").read_text()
+    section = page.partition("## What the server says")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE))
+    assert list(rows) == [reading.name for reading in READINGS]
+    for reading in READINGS:
+        assert rows[reading.name].startswith(f"{reading.unit} |")
+        told = set(re.findall(r"`([^`]+)`", rows[reading.name]))
+        sums = [terms for project in PROJECTS for terms in project.terms.get(reading.name, ())]
+        assert told == {term.metric for terms in sums for term in terms}
