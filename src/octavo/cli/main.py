@@ -21,6 +21,7 @@ from octavo.cli.generate import generate
 from octavo.cli.pull import pull
 from octavo.cli.replay import replay
 from octavo.cli.serve import serve
+from octavo.cli.simulate import simulate
 from octavo.cli.values import QuickCommand, QuickGroup
 from octavo.errors import ClientError, OctavoError
 
@@ -34,7 +35,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, chat, generate, pull, replay):
+for command in (serve, chat, generate, pull, replay, simulate):
     app.command(cls=QuickCommand)(command)
 app.add_typer(key.app, name="key")
 app.add_typer(workload.app, name="workload")

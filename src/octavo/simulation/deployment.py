@@ -1,0 +1,113 @@
+"""A model on a machine with knobs: from names to a scheduler's settings and a pace. Knows no workload."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated
+
+import msgspec
+
+from octavo.backends.base import Limits
+from octavo.config import AllocatorName, PolicyName
+from octavo.errors import InvalidParameter
+from octavo.scheduling.policies import POLICIES
+from octavo.scheduling.settings import SchedulerConfig
+from octavo.simulation.catalogue import hardware, model
+from octavo.simulation.roofline import EFFICIENCIES, Arithmetic, Efficiency, Roofline
+
+__all__ = ["Deployment"]
+
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """What is to be simulated. Names of knobs are those of `octavo serve`."""
+
+    model: str
+    hardware: str
+    weight_bits: float = 16
+    kv_bits: float = 16
+    arithmetic: Arithmetic = "bf16"
+    tensor_parallel: _Count = 1
+    memory_utilization: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+    block_size: _Count = 16
+    max_running: _Count = 256
+    max_step_tokens: _Count = 2048
+    max_model_len: _Count | None = None
+    policy: PolicyName = "stall-free"
+    allocator: AllocatorName = "paged"
+    prefix_cache: bool = True
+    efficiency: Efficiency = EFFICIENCIES["typical"]
+
+    @cached_property
+    def pace(self) -> Roofline:
+        """Raises InvalidParameter for an unknown model or machine, and for what cannot be built of them."""
+        return self.pace_with(self.efficiency)
+
+    def pace_with(self, efficiency: Efficiency) -> Roofline:
+        return Roofline(
+            hardware=hardware(self.hardware),
+            shape=model(self.model),
+            weight_bits=self.weight_bits,
+            kv_bits=self.kv_bits,
+            arithmetic=self.arithmetic,
+            tensor_parallel=self.tensor_parallel,
+            efficiency=efficiency,
+        )
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens in one sequence."""
+        most = self.pace.shape.context
+        if self.max_model_len is not None and self.max_model_len > most:
+            raise InvalidParameter(
+                f"max_model_len is {self.max_model_len}, and {self.model} was trained for {most} tokens."
+            )
+        return self.max_model_len or most
+
+    @cached_property
+    def settings(self) -> SchedulerConfig:
+        """As `octavo serve` would make them on this machine. Raises CapacityError where the model does not fit."""
+        blocks = self.pace.kv_tokens(self.memory_utilization) // self.block_size
+        longest = min(self.longest, max(blocks, 1) * self.block_size)
+        step_tokens = self.max_step_tokens
+        if not POLICIES[self.policy].chunked:
+            step_tokens = max(step_tokens, longest)
+        limits = Limits(
+            num_blocks=max(blocks, 1),
+            block_size=self.block_size,
+            max_slots=self.max_running,
+            max_step_tokens=step_tokens,
+            max_model_len=longest,
+        )
+        return SchedulerConfig(
+            limits,
+            1,
+            (),
+            prefix_cache=self.prefix_cache,
+            policy=self.policy,
+            allocator=self.allocator,
+            budget_tokens=self.max_step_tokens,
+        )
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What can be said of it without a workload: a name and words for each."""
+        pace, limits = self.pace, self.settings.limits
+        tokens = limits.num_blocks * limits.block_size
+        longest = f"{tokens // limits.max_model_len:,} sequences of {limits.max_model_len:,} tokens"
+        several = f"{self.tensor_parallel} × " if self.tensor_parallel > 1 else ""
+        share = pace.weight_bytes / (pace.hardware.memory_gb * 1e9 * self.tensor_parallel)
+        return [
+            ("machine", f"{several}{pace.hardware.name} ({pace.hardware.source})"),
+            ("model", f"{self.model}, {self.weight_bits:g}-bit weights ({pace.shape.source})"),
+            ("weights", f"{pace.weight_bytes / 1e9:.1f} GB, {share:.0%} of the memory"),
+            ("K and V", f"{pace.kv_bytes_per_token / 1024:g} KiB a token; {tokens:,} tokens fit"),
+            (
+                "largest batch",
+                f"{longest}, {tokens // 1024:,} of 1,024; {limits.max_slots:,} may run",
+            ),
+            (
+                "critical batch",
+                f"{pace.critical_batch:.0f} tokens a step: with fewer memory binds, with more arithmetic",
+            ),
+        ]

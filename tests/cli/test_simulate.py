@@ -1,0 +1,56 @@
+"""`octavo simulate` as its user types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from octavo.bench.record import Record
+from octavo.cli.main import run
+
+
+def test_the_tutorial_prints_the_lesson_s_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--preset", "tutorial"]) == 0
+    out = capsys.readouterr().out
+    for figure in ("60.82 s", "1160.1 tok/s", "5.48 s", "873.9 tok/s", "28.72 s", "166.8 tok/s", "29.97 s"):
+        assert figure in out
+    assert "charged" in out
+
+
+def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, page = tmp_path / "run.json.gz", tmp_path / "run.html"
+    command = ["simulate", "--workload", "chat", "--requests", "40", "--hardware", "l4", "--rate", "3"]
+    assert run([*command, "--slo", "ttft_p99<1s", "-o", str(record), "--html", str(page)]) == 0
+    out = capsys.readouterr().out
+    for words in ("128 KiB a token", "critical batch", "TTFT", "uncalibrated", "ttft_p99<1s"):
+        assert words in out
+    [only] = Record.read(record).runs
+    assert len(only.exchanges) == 40 and all(one.error is None for one in only.exchanges)
+    assert "<html" in page.read_text()
+    again = tmp_path / "again.json.gz"
+    assert run([*command, "-o", str(again)]) == 0
+    assert again.read_bytes() == record.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Give either --workload or --preset tutorial"),
+        (["--workload", "chat", "--preset", "tutorial"], "Give either"),
+        (["--workload", "chat", "--hardware", "h1000"], "hardware 'h1000' is unknown; did you mean h100"),
+        (["--workload", "chat", "--model", "llama3-8b"], "did you mean llama-3-8b"),
+        (["--workload", "chat", "--model", "llama-3-70b"], "take fewer bits, more accelerators or others"),
+        (["--workload", "chat", "--tensor-parallel", "3"], "must divide the model's 32 heads"),
+        (["--workload", "nonsense"], "nonsense"),
+        (["--workload", "chat", "--slo", "ttft_p98<1s"], "ttft"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and message in error
