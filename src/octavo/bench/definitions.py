@@ -54,23 +54,22 @@ DEFINITIONS: tuple[Definition, ...] = (
         name="ttft_intended", label="TTFT from arrival", unit="s", distribution=True, better="lower",
         words="How long after it should have been sent a request had its first token: what a user would have waited.",
         formula="time of the first event with text - intended arrival",
-        source="against coordinated omission: Tene, wrk2 and HdrHistogram",
+        source="wrk2 and HdrHistogram (Tene), against coordinated omission",
         excluded=f"{_GOOD}, answers without any text",
     ),
     Definition(
         name="ttfa", label="TTFA", unit="s", distribution=True, better="lower",
         words="How long after it was sent a request had the first token of its answer, after any reasoning.",
         formula="time of the first event with text of the answer or a tool call - time sent",
-        source="as the time to first output token of NVIDIA AIPerf",
+        source="the time to first output token of NVIDIA AIPerf",
         excluded=f"{_GOOD}, reasoning, answers that are only reasoning",
     ),
     Definition(
         name="ttfs", label="TTFS", unit="s", distribution=True, better="lower",
         words="How long after it was sent a request had the first whole sentence of its answer, "
-        "or the whole answer where it has none.",
+        "or the whole answer where it has none: when a voice can begin.",
         formula="time of the event that ended the first sentence, else of the finish - time sent",
-        source="ours; what a voice can begin to say",
-        excluded=f"{_GOOD}, answers without text of their own",
+                excluded=f"{_GOOD}, answers without text of their own",
     ),
     Definition(
         name="tpot", label="TPOT", unit="s/token", distribution=True, better="lower",
@@ -104,7 +103,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         name="e2e_intended", label="E2E from arrival", unit="s", distribution=True, better="lower",
         words="How long after it should have been sent a request had its whole answer.",
         formula="time of the answer's end - intended arrival",
-        source="against coordinated omission: Tene, wrk2 and HdrHistogram",
+        source="wrk2 and HdrHistogram (Tene), against coordinated omission",
         excluded=_GOOD,
     ),
     Definition(
@@ -119,7 +118,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         words="How late the measuring process turned to a request.",
         formula="time it was turned to - intended arrival",
 
-        excluded="the opening of a connection, which is the server's time too; requests that were never turned to",
+        excluded="the opening of a connection, which is the server's time too, and requests that were never turned to",
     ),
     Definition(
         name="connect", label="Connection", unit="s", distribution=True,
@@ -188,7 +187,6 @@ DEFINITIONS: tuple[Definition, ...] = (
         name="concurrency", label="In flight", unit="count",
         words="How many requests were in flight, on average over time.",
         formula="time in flight within the window, summed over requests / its length",
-        source="Little's law",
     ),
     Definition(
         name="concurrency_max", label="In flight, at most", unit="count",
@@ -198,15 +196,15 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         name="cached_share", label="Cached prompt", unit="share",
         words="The share of prompt tokens that the server found in its cache, as its answers tell.",
-        formula="cached tokens / prompt tokens, of answers that tell both",
-        source="usage.prompt_tokens_details.cached_tokens of OpenAI's API; else as prefix_hit_share",
+        formula="cached tokens / prompt tokens, of answers that tell both; where none does, prefix_hit_share",
+        source="OpenAI's API, usage.prompt_tokens_details.cached_tokens",
     ),
     Definition(
         name="prefix_hit_share", label="Prefix hits", unit="share",
-        words="The share of prompt tokens looked up that were found in the prefix cache, as the server's metrics tell.",
+        words="The share of prompt tokens looked up that were found in the prefix cache, as the server's metrics tell, "
+        "for others too.",
         formula="tokens found / tokens looked up, both as growth over the window",
         source="vLLM's metrics",
-        excluded="nothing: requests of others are in it",
     ),
     Definition(
         name="kv_use", label="KV in use", unit="share",
@@ -252,21 +250,18 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         name="busy_share_estimate", label="Engine busy, estimated", unit="share",
-        words="In what share of the readings the server worked on a request, for servers that count no busy time.",
+        words="In what share of the readings the server worked on a request, even between its engine's steps.",
         formula="readings with running requests / readings in the window",
-        excluded="nothing: an engine that waits between its steps counts as busy",
     ),
     Definition(
         name="server_output_rate", label="Output, by the server", unit="tokens/s",
-        words="How many tokens a second the server says it made.",
+        words="How many tokens a second the server says it made, for others too.",
         formula="growth of its counter / time",
-        excluded="nothing: requests of others are in it",
     ),
     Definition(
         name="server_input_rate", label="Input, by the server", unit="tokens/s",
-        words="How many prompt tokens a second the server says it took.",
+        words="How many prompt tokens a second the server says it took, from others too.",
         formula="growth of its counter / time",
-        excluded="nothing: requests of others are in it",
     ),
     Definition(
         name="client_cpu", label="Own processor", unit="cores",

@@ -45,7 +45,7 @@ def judge(
 ) -> tuple[list[str], bool]:
     """The problems, those first that make the run invalid; and whether none does."""
     inside = (times.intended_us >= window.start_us) & (times.intended_us < window.end_us)
-    false = [*_stopped(run), *_late(summaries, scalars), *_unsent(times, inside)]
+    false = [*_stopped(run), *_empty(inside), *_late(summaries, scalars), *_unsent(times, inside)]
     told = [*_window(window, inside), *_growing(growth), *_answers(times, inside, scalars)]
     return [*false, *told], not false
 
@@ -54,6 +54,14 @@ def _stopped(run: Run) -> list[str]:
     if run.stopped is None:
         return []
     return [f"The run was stopped before its workload ended ({run.stopped.rstrip('.')})."]
+
+
+def _empty(inside: Bools) -> list[str]:
+    return (
+        []
+        if inside.any()
+        else ["No request was meant to be sent in the window: there is nothing to measure."]
+    )
 
 
 def _late(summaries: dict[str, Summary], scalars: dict[str, float | None]) -> list[str]:
