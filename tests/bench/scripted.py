@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +74,7 @@ class Reply:
     status: int = 200
     content_type: str = "text/event-stream"
     framing: str = "chunked"
-    """`chunked`, `length`, or `close`: the body ends with the connection."""
+    """`chunked`, `length`, `close` (the body ends with the connection), or `none`: the headers are the reply's own."""
     headers: tuple[tuple[str, str], ...] = ()
     headers_after_s: float | None = None
     keep_alive: bool = True
@@ -286,6 +288,8 @@ class ScriptedServer:
         """From when to when, by the loop's time, nothing is written; what would have been is written at the end."""
         self.asked: list[Asked] = []
         self.connections = 0
+        self.writers: list[asyncio.StreamWriter] = []
+        """Of all connections that there were."""
         self.url = ""
         self._counts: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -316,10 +320,12 @@ class ScriptedServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self.connections += 1
+        self.writers.append(writer)
         number = self.connections
+        begun: bytes | None = b""
         try:
-            while await self._one(reader, writer, number):
-                pass
+            while begun is not None:
+                begun = await self._one(reader, writer, number, begun)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
@@ -327,9 +333,12 @@ class ScriptedServer:
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 await writer.wait_closed()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
-        """Returns whether the connection stays open."""
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    async def _one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, begun: bytes
+    ) -> bytes | None:
+        """Takes in a request, of which `begun` was read, and answers it. Returns what was read of the next one; None
+        where the connection ends."""
+        head = (begun + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.rstrip("\r\n").split("\r\n")
         method, path, _ = first.split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -341,17 +350,19 @@ class ScriptedServer:
         self.asked.append(asked)
         reply = self.script(asked)
         answer = asyncio.create_task(self._write(reply, writer, asked))
-        leave = asyncio.create_task(reader.read(1))  # a client that leaves; this one never pipelines
+        more = asyncio.create_task(reader.read(1))  # a client that leaves, or its next request
         try:
-            await asyncio.wait({answer, leave}, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
+            await asyncio.wait({answer, more}, return_when=asyncio.FIRST_COMPLETED)
+            if more.done() and not more.result() and not answer.done():
                 asked.left = True
-                return False
-            return answer.result() and not leave.done()
+                return None
+            if not await answer:
+                return None
+            return await more or None
         finally:
-            for task in (answer, leave):
+            for task in (answer, more):
                 task.cancel()
-            await asyncio.gather(answer, leave, return_exceptions=True)
+            await asyncio.gather(answer, more, return_exceptions=True)
 
     async def _write(self, reply: Reply, writer: asyncio.StreamWriter, asked: Asked) -> bool:
         pending = b"" if reply.raw else _head(reply)
@@ -365,6 +376,8 @@ class ScriptedServer:
             if isinstance(step.data, Cut):
                 writer.write(pending)
                 if step.data.reset:
+                    sock = writer.get_extra_info("socket")
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     writer.transport.abort()
                 return False
             if isinstance(step.data, Hang):

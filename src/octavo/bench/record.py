@@ -94,7 +94,8 @@ class Exchange(msgspec.Struct, kw_only=True):
     counted: str = "none"
     """Where the chunks' tokens are from: `usage` (a count in each event), `ids`, `logprobs`, `chunks` (one for each
     event with text, and the whole is as the server counts), `spread` (the server's whole count, laid over the events
-    by their characters) or `none`."""
+    by their characters), `events` (one for each event with text; the server counts nothing, and `output_tokens` is
+    None) or `none` (no text)."""
     finish_reason: str | None = None
     error: str | None = None
     """None for a good answer, else its kind: connect, timeout, status, stream, cut, client, skipped (an answer
