@@ -55,6 +55,7 @@ _CHOICE = {
     "profile": "chat",
 }
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+_COUNTED = {"stream": True, "stream_options": {"continuous_usage_stats": True}, "return_token_ids": True}
 _OPTIONS = {
     "num_predict": 5,
     "temperature": 0.5,
@@ -70,6 +71,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
         {"model": "tiny", "prompt": ["a", "b"], "max_tokens": 3, "logprobs": 2, "echo": True, **_CHOICE},
         {"prompt": [[5, 6, 7], [8]], "max_tokens": 3, "best_of": 2, "return_token_ids": True},
         {"prompt": [70, 71, 72], "max_tokens": 4, **_STREAMED},
+        {"prompt": ["x", "y"], "n": 2, "max_tokens": 4, "stop": ["a"], "echo": True, **_COUNTED},
         {"prompt": "x", "max_tokens": 6, "use_beam_search": True, "beam_width": 3, "temperature": 0, "n": 2},
         {"prompt": "x", "max_tokens": 8, "structured_outputs": {"regex": "[ab]{2,4}"}},
         {"prompt": "x", "max_tokens": 8, "guided_json": _SCHEMA, "prompt_logprobs": 1},
@@ -86,6 +88,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
             **_CHOICE,
         },
         {"messages": _TURNS, "max_tokens": 5, **_STREAMED},
+        {"messages": _TURNS, "max_tokens": 5, "tools": _TOOLS, **_COUNTED},
         {
             "messages": _CALLED,
             "max_tokens": 8,

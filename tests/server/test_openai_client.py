@@ -65,6 +65,27 @@ def test_the_stream_helper_puts_a_chat_together(client: openai.OpenAI) -> None:
     assert joined.choices[0].finish_reason == whole.choices[0].finish_reason
 
 
+def test_the_stream_helper_takes_the_ids_and_the_usage_of_each_event(client: openai.OpenAI) -> None:
+    """What vLLM has beyond OpenAI stays where the client keeps what it does not know."""
+    settings: dict[str, Any] = {"model": "tiny", "messages": [USER], "max_tokens": 12, "seed": 8}
+    settings["extra_body"] = {"return_token_ids": True, "guided_choice": ["Hello world", "the world"]}
+    whole = client.chat.completions.create(**settings)
+    options: Any = {"include_usage": True, "continuous_usage_stats": True}
+    told: list[int] = []
+    counts: list[int] = []
+    with client.chat.completions.stream(**settings, stream_options=options) as stream:
+        for event in stream:
+            if event.type == "chunk" and event.chunk.choices:
+                told += getattr(event.chunk.choices[0], "token_ids", [])
+                assert event.chunk.usage is not None
+                counts.append(event.chunk.usage.completion_tokens)
+                assert counts[-1] == len(told)
+        joined = stream.get_final_completion()
+    assert told == whole.choices[0].model_extra["token_ids"]
+    assert joined.choices[0].message.content == whole.choices[0].message.content
+    assert joined.usage == whole.usage and counts == sorted(counts)
+
+
 def test_raw_answers_have_their_headers(client: openai.OpenAI) -> None:
     raw = client.chat.completions.with_raw_response.create(model="tiny", messages=[USER], max_tokens=2)
     assert raw.http_response.status_code == 200
