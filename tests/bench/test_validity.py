@@ -89,10 +89,28 @@ def test_a_process_without_time_left_or_that_wakes_late_measures_itself() -> Non
     ]
 
 
-def test_a_run_that_was_stopped_is_not_the_workload() -> None:
-    found = of(even(), stopped="interrupted.")
+def test_a_run_that_was_stopped_is_measured_up_to_what_was_given_up() -> None:
+    exchanges = even()
+    for place in range(195, 200):
+        exchanges[place].error = "client"
+    found = of(exchanges, stopped="interrupted.")
+    assert found.valid
+    assert found.problems == [
+        "The run ended before its workload (interrupted): measured is what came before."
+    ]
+    assert found.window.end_us == 19_500_000
+    assert found.value("goodput") == 1.0
+
+
+def test_one_that_gave_up_what_ran_from_the_beginning_is_not() -> None:
+    exchanges = even()
+    for place in range(0, 200, 20):
+        exchanges[place].error = "client"
+    found = of(exchanges, stopped="interrupted")
     assert not found.valid
-    assert found.problems == ["The run was stopped before its workload ended (interrupted)."]
+    assert (
+        found.problems[0] == "10 of 200 requests were given up or never sent by the measuring process itself."
+    )
 
 
 def _replaced(error: str, every: int) -> list[Exchange]:
@@ -115,7 +133,9 @@ def test_requests_that_the_measuring_process_never_sent_falsify_the_load() -> No
     found = of(_replaced("client", 50))
     assert not found.valid
     # 359 of 400 are in the window, from the 41st on; each 50th of all is unsent.
-    assert found.problems == ["7 of 359 requests were never sent, by the measuring process's own fault."]
+    assert found.problems == [
+        "7 of 359 requests were given up or never sent by the measuring process itself."
+    ]
     assert of(_replaced("client", 200)).valid
 
 

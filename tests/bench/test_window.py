@@ -87,6 +87,13 @@ def test_a_closed_loop_whose_clients_have_no_names() -> None:
     assert edges_ms(found) == (1150, 12_000)
 
 
+def test_a_run_that_was_stopped_ends_before_what_was_given_up() -> None:
+    exchanges = [answer(100 * place, 10, 10, 2) for place in range(100)]
+    exchanges[70].error = exchanges[80].error = "client"
+    assert edges_ms(choose(run(exchanges, stopped="the limit of 10 s"))) == (990, 7000)
+    assert edges_ms(choose(run(exchanges))) == (990, 9900)
+
+
 def test_a_window_that_is_asked_for() -> None:
     given_run = run([answer(100 * place, 10, 10, 2) for place in range(100)])
     assert edges_ms(explicit(given_run, 3.0)) == (3000, 9900)

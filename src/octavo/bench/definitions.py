@@ -181,7 +181,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         name="short_share", label="Short answers", unit="share",
         words="The share of answers that ended with fewer tokens than the workload asks for.",
-        formula="answers with output tokens < wanted / answers with a known count",
+        formula="answers with output tokens < wanted / answers that the server counted",
     ),
     Definition(
         name="concurrency", label="In flight", unit="count",

@@ -229,10 +229,10 @@ def _most(sent: Floats, gone: Floats, window: Window) -> float:
 
 
 def _shares(times: Times, inside: Bools, everyone: Group) -> dict[str, float | None]:
-    known = inside & times.ok & ~np.isnan(times.output_tokens)
+    known = inside & times.ok & ~np.isnan(times.told_output)
     cached = inside & times.ok & ~np.isnan(times.cached_tokens) & ~np.isnan(times.told_input)
     asked = float(times.told_input[cached].sum())
-    short = known & (times.output_tokens < times.wanted_output)
+    short = known & (times.told_output < times.wanted_output)
     return {
         "requests": float(everyone.requests),
         "goodput": everyone.goodput,

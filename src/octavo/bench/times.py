@@ -88,7 +88,9 @@ class Times:
 
         events = self.events = Events(exchanges)
         summed = events.total()
-        self.output_tokens: Floats = np.where(summed > 0, summed, maybe(exchanges, "output_tokens"))
+        self.told_output = maybe(exchanges, "output_tokens")
+        """As the server counted."""
+        self.output_tokens: Floats = np.where(summed > 0, summed, self.told_output)
         """Of each request; NaN where nobody knows."""
         self.placed: Bools = summed > 0
         """Its tokens are in its events, and not only counted as a whole."""

@@ -14,7 +14,7 @@ from octavo.bench.record import Run
 from octavo.bench.times import Times
 from octavo.bench.window import Window
 
-__all__ = ["CPU_LIMIT", "LAG_LIMIT_S", "LAG_SHARE", "UNSENT_LIMIT", "judge", "lag_limit_s"]
+__all__ = ["CPU_LIMIT", "LAG_LIMIT_S", "LAG_SHARE", "OWN_LIMIT", "judge", "lag_limit_s"]
 
 LAG_LIMIT_S = 0.010
 """A tenth of what a person notices (Nielsen, 1993: 0.1 s); an idle event loop stays far below it."""
@@ -22,8 +22,8 @@ LAG_SHARE = 0.05
 """Or this share of the median TTFT, where that is more: what is late by less moves no figure that matters."""
 CPU_LIMIT = 0.9
 """Of a core: a process with one thread that has no time left reads late, and its time stamps are late."""
-UNSENT_LIMIT = 0.01
-"""Of the requests: more that were never sent are another load than the one described."""
+OWN_LIMIT = 0.01
+"""Of the requests: more that the measuring process gave up or never sent are another load than the one described."""
 _FEW = 100
 _SHORT_LIMIT = 0.1
 _SILENT_LIMIT = 0.01
@@ -45,15 +45,15 @@ def judge(
 ) -> tuple[list[str], bool]:
     """The problems, those first that make the run invalid; and whether none does."""
     inside = (times.intended_us >= window.start_us) & (times.intended_us < window.end_us)
-    false = [*_stopped(run), *_empty(inside), *_late(summaries, scalars), *_unsent(times, inside)]
-    told = [*_window(window, inside), *_growing(growth), *_answers(times, inside, scalars)]
+    false = [*_empty(inside), *_late(summaries, scalars), *_own_fault(times, inside)]
+    told = [*_stopped(run), *_window(window, inside), *_growing(growth), *_answers(times, inside, scalars)]
     return [*false, *told], not false
 
 
 def _stopped(run: Run) -> list[str]:
     if run.stopped is None:
         return []
-    return [f"The run was stopped before its workload ended ({run.stopped.rstrip('.')})."]
+    return [f"The run ended before its workload ({run.stopped.rstrip('.')}): measured is what came before."]
 
 
 def _empty(inside: Bools) -> list[str]:
@@ -87,14 +87,12 @@ def _late(summaries: dict[str, Summary], scalars: dict[str, float | None]) -> li
     return found
 
 
-def _unsent(times: Times, inside: Bools) -> list[str]:
-    unsent = sum(
-        times.exchanges[at].error == "client" for at in np.flatnonzero(inside & np.isnan(times.sent_us))
-    )
+def _own_fault(times: Times, inside: Bools) -> list[str]:
+    own = sum(times.exchanges[at].error == "client" for at in np.flatnonzero(inside & ~times.ok))
     total = int(inside.sum())
-    if not total or unsent / total <= UNSENT_LIMIT:
+    if not total or own / total <= OWN_LIMIT:
         return []
-    return [f"{unsent} of {total} requests were never sent, by the measuring process's own fault."]
+    return [f"{own} of {total} requests were given up or never sent by the measuring process itself."]
 
 
 def _window(window: Window, inside: Bools) -> list[str]:
@@ -136,6 +134,7 @@ def _answers(times: Times, inside: Bools, scalars: dict[str, float | None]) -> l
     counted = [times.exchanges[at].counted for at in answered]
     for how, words in (
         ("none", "have no count of tokens: they are in no rate, TPOT or ITL"),
+        ("events", "have no count from the server: each of their events is taken for a token"),
         (
             "spread",
             "have one count for the whole, laid over their events by characters: TPOT and ITL are estimates",

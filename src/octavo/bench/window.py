@@ -69,6 +69,9 @@ def choose(run: Run) -> Window:
     a tenth and at most a third of the time in which sessions begin. It ends when the load falls: when the last
     session of an open loop begins, or when the first client of a closed loop finds no session left.
 
+    A run that was stopped ends before the first request that was then given up, so that all in the window had their
+    time.
+
     Where fewer than `MIN_REQUESTS` were meant to be sent in it: the whole run.
     """
     if not run.exchanges:
@@ -115,6 +118,11 @@ def _last(run: Run) -> int:
     """When the load begins to fall."""
     if not run.exchanges:
         return 0
+    given_up = [one.intended_us for one in run.exchanges if one.error == "client"] if run.stopped else []
+    return min([_falls(run), *given_up])
+
+
+def _falls(run: Run) -> int:
     begins, ends = _sessions(run.exchanges)
     last = int(begins.max())
     if run.clients is None:
