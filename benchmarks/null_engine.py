@@ -1,9 +1,9 @@
 """An engine process without a model: one token of every open sequence a step, at a set pace.
 
-    python -m benchmarks.null_engine --rate STEPS_PER_S --cpu NUMBER --fd N --parent P
+    python -m benchmarks.null_engine --rate STEPS_PER_S [--prompt-rate TOKENS_PER_S] --cpu NUMBER --fd N --parent P
 
-The tokens are ordinary ones of the served model's vocabulary, in an order that repeats. What a server costs over it is
-the server's own.
+The tokens are ordinary ones of the served model's vocabulary, in an order that repeats. A prompt takes no time, or what
+--prompt-rate says, each for itself. What a server costs over it is the server's own.
 """
 
 from __future__ import annotations
@@ -37,16 +37,21 @@ class _Sequence:
     place: int
     left: int
     logprobs: int | None
+    begins_s: float
+    """When its prompt is through."""
 
 
 class NullEngine:
     """Every sequence runs at once. Of the parameters, `n`, `max_tokens` (default 16) and `logprobs` mean something."""
 
-    def __init__(self, config: EngineConfig, steps_per_s: float) -> None:
+    def __init__(
+        self, config: EngineConfig, steps_per_s: float, prompt_tokens_per_s: float | None = None
+    ) -> None:
         vocabulary = StoredModel.load(Path(config.model_dir)).vocabulary()
         ordinary = [token for token in range(vocabulary.size) if token not in vocabulary.special]
         self._tokens = random.Random(0).choices(ordinary, k=DIFFERENT)
         self._step_s = 1 / steps_per_s
+        self._prompt_token_s = 1 / prompt_tokens_per_s if prompt_tokens_per_s else 0.0
         self._due_s = 0.0
         self._steps = self._generated = 0
         self._open: dict[tuple[str, int], _Sequence] = {}
@@ -73,7 +78,10 @@ class NullEngine:
         params = request.params
         for child in range(params.n):
             place = len(self._open) + self._steps
-            self._open[request.request_id, child] = _Sequence(place, params.max_tokens or 16, params.logprobs)
+            begins_s = time.monotonic() + self._prompt_token_s * len(request.prompt)
+            self._open[request.request_id, child] = _Sequence(
+                place, params.max_tokens or 16, params.logprobs, begins_s
+            )
 
     def refuse(self, request_id: str, error: str) -> None:
         raise ValueError(error)
@@ -85,7 +93,10 @@ class NullEngine:
     def step(self) -> Outputs:
         self._wait()
         items = []
+        now_s = time.monotonic()
         for (request_id, child), sequence in list(self._open.items()):
+            if sequence.begins_s > now_s:
+                continue
             sample = self._sample(sequence)
             sequence.left -= 1
             if not sequence.left:
@@ -120,6 +131,7 @@ class NullEngine:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rate", type=float, required=True, help="steps a second")
+    parser.add_argument("--prompt-rate", type=float, help="tokens of each prompt a second")
     parser.add_argument("--cpu", type=int, help="the core to run on")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
@@ -129,7 +141,7 @@ def main() -> int:
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
     with socket.socket(fileno=arguments.fd) as parent:
-        return run(parent, lambda config: NullEngine(config, arguments.rate))
+        return run(parent, lambda config: NullEngine(config, arguments.rate, arguments.prompt_rate))
 
 
 if __name__ == "__main__":

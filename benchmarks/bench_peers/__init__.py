@@ -1,0 +1,1 @@
+"""Benchmark clients beside each other, with one load and one server."""
