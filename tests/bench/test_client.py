@@ -397,8 +397,25 @@ def test_the_server_s_numbers_are_asked_each_second() -> None:
         await asyncio.sleep(0.125)
         return {"running": float(calls)} if calls != 2 else None
 
-    found, _, _ = bench(Answers(ttft_s=2.5), [request(0, 0.0)], scrape=scrape)
-    assert [(one.at_us, one.values["running"]) for one in found.server] == [(125_000, 1.0), (2_125_000, 3.0)]
+    found, _, _ = bench(Answers(ttft_s=2.5), [request(0, 0.0, output_tokens=1)], scrape=scrape)
+    assert [(one.at_us, one.values["running"]) for one in found.server] == [
+        (62_500, 1.0),
+        (2_062_500, 3.0),
+        (2_562_500, 4.0),
+    ]
+
+
+def test_slow_numbers_of_the_server_shift_no_others_and_the_last_ones_are_not_waited_for_long() -> None:
+    loop_times: list[float] = []
+
+    async def scrape() -> dict[str, float] | None:
+        loop_times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(2.25 if len(loop_times) in (2, 5) else 0.0)
+        return {"running": 1.0}
+
+    found, _, _ = bench(Answers(ttft_s=5.5), [request(0, 0.0, output_tokens=1)], scrape=scrape)
+    assert [time - loop_times[0] for time in loop_times] == pytest.approx([0, 1, 4, 5, 5.5])
+    assert [one.at_us for one in found.server] == [0, 2_125_000, 4_000_000, 5_000_000]
 
 
 def test_a_workload_that_breaks_ends_the_run_with_its_error() -> None:

@@ -9,7 +9,9 @@ workload's `after` says. Where a prompt holds the answer of an earlier request, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -31,6 +33,9 @@ __all__ = ["Progress", "Scrape", "run"]
 Scrape = Callable[[], Awaitable[dict[str, float] | None]]
 """Asks the server for its own numbers; None where it has none."""
 SCRAPE_S = 1.0
+"""From one reading of them to the next; there is one more at the end."""
+LAST_SCRAPE_S = 2.0
+"""So long that one may take."""
 AHEAD_US = 1_000_000
 """How long before its time a request's body is made, so that making it delays no sending."""
 _TURN_NS = 500_000
@@ -106,6 +111,8 @@ async def run(
             for task in helpers:
                 task.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
+            if scrape is not None:
+                await _scrape_once(scrape, server, sender.now_us, timeout_s=LAST_SCRAPE_S)
             await sender.close()
             await pool.close()
     running.tell(on_change)
@@ -156,14 +163,25 @@ async def _wait(
 
 
 async def _scrape(scrape: Scrape, samples: list[ServerSample], now_us: Callable[[], int]) -> None:
+    """At whole multiples of SCRAPE_S, of which a slow answer may take some: it shifts none."""
     loop = asyncio.get_running_loop()
-    due = loop.time()
+    begun, turn = loop.time(), 0
     while True:
-        values = await scrape()
-        if values is not None:
-            samples.append(ServerSample(now_us(), values))
-        due = max(due + SCRAPE_S, loop.time())
-        await asyncio.sleep(due - loop.time())
+        await _scrape_once(scrape, samples, now_us)
+        turn = max(turn + 1, math.ceil((loop.time() - begun) / SCRAPE_S - 1e-6))
+        await asyncio.sleep(begun + turn * SCRAPE_S - loop.time())
+
+
+async def _scrape_once(
+    scrape: Scrape, samples: list[ServerSample], now_us: Callable[[], int], timeout_s: float | None = None
+) -> None:
+    """The server looked at its counters somewhere between question and answer: the middle is the best guess."""
+    asked_us = now_us()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            values = await scrape()
+            if values is not None:
+                samples.append(ServerSample((asked_us + now_us()) // 2, values))
 
 
 class _Running:

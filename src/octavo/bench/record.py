@@ -119,7 +119,7 @@ class ClientSample(msgspec.Struct, array_like=True):
 
 
 class ServerSample(msgspec.Struct, array_like=True):
-    """What the server's metrics said. Names are ours: see octavo.bench.scrape."""
+    """What the server's metrics said. Names are ours: see octavo.bench.projects."""
 
     at_us: int
     values: dict[str, float]
