@@ -27,7 +27,7 @@ from octavo.errors import BenchError, InvalidParameter
 
 __all__ = ["Found", "Progress", "conclude", "rounded", "search"]
 
-Phase = Literal["one at a time", "growing", "narrowing", "confirming"]
+Phase = Literal["one at a time", "growing", "narrowing", "confirming", "sweeping"]
 
 _LEAST_SHARE = 1.0 / 1024.0
 """Of the first rate: below it no rate is tried."""
