@@ -98,11 +98,13 @@
       ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
       if (right - left > ctx.measureText(shade.label).width + 8 * devicePixelRatio) {
         ctx.fillStyle = colour("soft");
-        ctx.textAlign = "left";
-        const low = figure.kind === "lanes"; // the first lanes are at the top
-        ctx.textBaseline = low ? "bottom" : "top";
-        ctx.fillText(shade.label, left + 4 * devicePixelRatio,
-          low ? bbox.top + bbox.height - 4 * devicePixelRatio : bbox.top + 4 * devicePixelRatio);
+        // Lanes go down to the right: the corners that stay empty are at the lower left and the upper right.
+        const corner = figure.kind !== "lanes" ? "upper left" : shade === figure.shades[0] ? "lower left" : "upper right";
+        const gap = 4 * devicePixelRatio;
+        ctx.textAlign = corner.endsWith("right") ? "right" : "left";
+        ctx.textBaseline = corner.startsWith("lower") ? "bottom" : "top";
+        ctx.fillText(shade.label, corner.endsWith("right") ? right - gap : left + gap,
+          corner.startsWith("lower") ? bbox.top + bbox.height - gap : bbox.top + gap);
       }
     }
     ctx.restore();

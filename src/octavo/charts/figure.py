@@ -104,7 +104,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "kind": "series",
             **_common(self.x, self.group, self.height, self.shades),
-            "y": msgspec.to_builtins(self.y),
+            "y": _axis(self.y),
             "bounds": msgspec.to_builtins(self.bounds),
             "series": [
                 {
@@ -226,8 +226,18 @@ def _short(values: Sequence[float | None]) -> list[float | None]:
 
 def _common(x: Axis, group: str, height: int, shades: Sequence[Shade]) -> dict[str, Any]:
     return {
-        "x": msgspec.to_builtins(x),
+        "x": _axis(x),
         "group": group,
         "height": height,
-        "shades": msgspec.to_builtins(shades),
+        "shades": [
+            {"start": start, "end": end, "label": one.label}
+            for one in shades
+            for start, end in [_short([one.start, one.end])]
+        ],
     }
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    """With ends as short as values are: an end that a value seems to pass would be moved."""
+    low, high = _short([axis.low, axis.high])
+    return {**msgspec.to_builtins(axis), "low": low, "high": high}
