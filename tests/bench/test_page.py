@@ -83,7 +83,7 @@ def test_a_sweep_s_page_has_curves_with_intervals_and_the_bound() -> None:
     assert [row[0] for row in loads[1:]] == ["2 requests/s", "4 requests/s", "14 requests/s"]
     assert [row[-1] for row in loads[1:]] == ["yes", "yes", "no"]
     [verdict] = tree.all("div", class_="note good")
-    assert verdict.text == "4 requests/s is the highest load that was tried and meets ttft_p99<400ms."
+    assert verdict.text.startswith("4 a second meet ttft_p99<400ms") and "14 do not" in verdict.text
     assert tree.table("How it is computed")[1][0] == "cost"
 
 

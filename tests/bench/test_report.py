@@ -42,10 +42,11 @@ def test_the_highest_load_that_meets_the_target_stands_for_all() -> None:
     made = report(record, slo=Slo.parse("ttft_p99<200ms"))
     assert [point.met for point in made.points] == [True, True, False]
     assert made.chosen.rate == 3.0 and made.chosen_run is record.runs[1]
-    assert made.outcome == "3 requests/s is the highest load that was tried and meets ttft_p99<200ms."
+    assert (made.outcome or "").startswith("3 a second meet ttft_p99<200ms")
+    assert "12 do not: TTFT p99" in (made.outcome or "") and "used up" not in (made.outcome or "")
     none = report(record, slo=Slo.parse("ttft_p99<1ms"))
     assert none.chosen.rate == 2.0 and (none.outcome or "").startswith(
-        "No load that was tried meets ttft_p99<1ms"
+        "No rate that was tried meets ttft_p99<1ms"
     )
     one = report(synthetic_record(), slo=Slo.parse("e2e_p50<1ms"))
     assert (one.outcome or "").startswith("e2e_p50<1ms is not met: E2E p50")
@@ -76,3 +77,16 @@ def test_prices_make_a_bill_of_the_chosen_load() -> None:
 def test_nothing_is_reported_of_nothing() -> None:
     with pytest.raises(BenchError, match="no request"):
         report(synthetic_record(run([])))
+
+
+def test_closed_loops_are_judged_by_their_clients() -> None:
+    runs = [synthetic_run(rate) for rate in (2.0, 12.0)]
+    for clients, run_ in zip((1, 8), runs, strict=True):
+        run_.rate, run_.clients = None, clients
+    made = report(synthetic_record(*runs), slo=Slo.parse("ttft_p99<300ms"))
+    assert [point.met for point in made.points] == [True, False] and made.found is None
+    assert made.outcome == "1 client is the highest load that was tried and meets ttft_p99<300ms."
+    worse = report(synthetic_record(*runs), slo=Slo.parse("ttft_p99<1ms"))
+    assert (worse.outcome or "").startswith(
+        "No load that was tried meets ttft_p99<1ms; at 1 client: TTFT p99"
+    )

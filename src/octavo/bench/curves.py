@@ -56,10 +56,12 @@ def _cumulative(values: Distribution) -> tuple[tuple[float, ...], tuple[float, .
 
 def load_figures(report: Report) -> list[Figure]:
     """What each load brought: latency and throughput against it, with the bounds that were asked for."""
-    points = [point for point in report.points if _load(point) is not None]
+    points = [point for point in report.points if point.rate is not None]
+    closed = len(points) < 2
+    if closed:
+        points = [point for point in report.points if point.clients is not None]
     if len(points) < 2:
         return []
-    closed = points[0].clients is not None
     x = Axis(label="clients" if closed else "asked rate", unit="" if closed else "requests/s", low=0)
     figures = []
     for title, names in (

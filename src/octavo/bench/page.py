@@ -12,8 +12,7 @@ from octavo.bench.curves import distribution_figures, load_figures
 from octavo.bench.definitions import DEFINITIONS, DISTRIBUTIONS
 from octavo.bench.measures import Group, distributions
 from octavo.bench.report import Point, Report
-from octavo.bench.shown import label_of, show, show_interval
-from octavo.bench.slo import label
+from octavo.bench.shown import bound_label, label_of, show, show_interval
 from octavo.bench.slo import show as show_bound
 from octavo.bench.timeline import timeline
 from octavo.charts.figure import Figure, Lanes
@@ -69,7 +68,7 @@ def reproduce(options: dict[str, Any], url: str, workload: str) -> str:
             words.append(flag)
         elif isinstance(value, list):
             words += [word for one in value for word in (flag, str(one))]
-        elif value is not None and value is not False:
+        elif value is not None and value is not False and not isinstance(value, dict):
             words += [flag, str(value)]
     return " ".join(map(shlex.quote, words))
 
@@ -185,37 +184,18 @@ def _latency(report: Report) -> list[Part]:
 
 def _verdict(report: Report) -> list[Part]:
     point = report.chosen
-    if not point.verdicts:
+    if point.trial is None or not point.trial.parts:
         return []
-    rows: list[list[str]] = []
-    bad: list[int] = []
-    for place, verdict in enumerate(point.verdicts):
-        for judged in verdict.parts:
-            if not judged.met:
-                bad.append(len(rows))
-            bound = f"{judged.part.sign} {show_bound(judged.part.bound, judged.part.kind)}"
-            value = "–" if judged.value is None else show_bound(judged.value, judged.part.kind)
-            run = [str(place + 1)] if len(point.verdicts) > 1 else []
-            rows.append(
-                [
-                    label(judged.part.name),
-                    *run,
-                    bound,
-                    value,
-                    "yes" if judged.met else "no",
-                    judged.reason or "",
-                ]
-            )
-    head = ["target", *(["run"] if len(point.verdicts) > 1 else []), "bound", "measured", "met", ""]
-    return [
-        Table(
-            caption=f"The SLO {report.slo} at {point.load}",
-            head=head,
-            rows=rows,
-            bad=bad,
-            words=(0, len(head) - 1),
-        )
-    ]
+    rows = []
+    for one in point.trial.parts:
+        values = ["–" if value is None else show_bound(value, one.part.kind) for value in one.values]
+        bound = f"{one.part.sign} {show_bound(one.part.bound, one.part.kind)}"
+        rows.append([bound_label(one.part.name), bound, ", ".join(values), "yes" if one.met else "no"])
+    several = len(point.trial.outcomes) > 1
+    head = ["target", "bound", "measured in each run" if several else "measured", "met"]
+    bad = [place for place, one in enumerate(point.trial.parts) if not one.met]
+    note = Text("In percentiles that are judged, requests that failed count as infinitely late.")
+    return [Table(caption=f"The SLO {report.slo} at {point.load}", head=head, rows=rows, bad=bad), note]
 
 
 def _scalars(point: Point) -> list[Part]:

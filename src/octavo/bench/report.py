@@ -15,8 +15,10 @@ from octavo.bench.definitions import definition
 from octavo.bench.intervals import Interval, mean_interval
 from octavo.bench.measures import Measures, measure
 from octavo.bench.record import Record, Run
+from octavo.bench.search import Found, conclude
 from octavo.bench.shown import show_load
-from octavo.bench.slo import Slo, Verdict
+from octavo.bench.slo import Slo
+from octavo.bench.trial import Trial
 from octavo.bench.window import Window, choose, explicit
 from octavo.errors import BenchError
 
@@ -33,8 +35,8 @@ class Point:
     """Their places in the record."""
     measures: tuple[Measures, ...]
     """One for each run."""
-    verdicts: tuple[Verdict, ...] = ()
-    """One for each run, where there is an SLO."""
+    trial: Trial[Measures] | None = None
+    """What the runs say of the SLO, where there is one; only valid runs count."""
 
     @property
     def load(self) -> str:
@@ -46,10 +48,10 @@ class Point:
 
     @property
     def met(self) -> bool | None:
-        """Whether most runs meet the SLO; None without one."""
-        if not self.verdicts:
+        """Whether the runs meet the SLO; None without one, and where no run is valid."""
+        if self.trial is None or self.trial.decision == "invalid":
             return None
-        return sum(one.met for one in self.verdicts) * 2 > len(self.verdicts)
+        return self.trial.decision == "met" and not self.trial.missed
 
     @property
     def problems(self) -> list[str]:
@@ -84,6 +86,8 @@ class Report:
     """By load, from the lowest; those without a rate in the record's order."""
     slo: Slo | None = None
     warmup_s: float | None = None
+    found: Found[Measures] | None = None
+    """The highest rate that meets the SLO, where several rates were tried."""
     bill: Bill | None = None
     """What the chosen load costs, where prices are given."""
     notes: tuple[str, ...] = field(default=())
@@ -91,9 +95,12 @@ class Report:
 
     @property
     def chosen(self) -> Point:
-        """The load whose numbers stand for the whole: the highest that meets the SLO, else the lowest of several."""
+        """The load whose numbers stand for the whole: the highest that meets the SLO, else the lowest rate."""
+        if self.found is not None and self.found.best is not None:
+            return next(point for point in self.points if point.rate == self.found.best.rate)
         good = [point for point in self.points if point.met]
-        return good[-1] if good else self.points[0]
+        open_ones = [point for point in self.points if point.rate is not None]
+        return good[-1] if good else (open_ones or self.points)[0]
 
     @property
     def chosen_run(self) -> Run:
@@ -102,16 +109,22 @@ class Report:
 
     @property
     def outcome(self) -> str | None:
-        """What came of the SLO, a sentence; None without one."""
+        """What came of the SLO, a sentence; None without one, or where no run of one load is valid."""
         if self.slo is None:
             return None
+        if self.found is not None:
+            return str(self.found)
         chosen = self.chosen
+        if chosen.met is None or chosen.trial is None:
+            return None
         if len(self.points) > 1:
             if chosen.met:
                 return f"{chosen.load} is the highest load that was tried and meets {self.slo}."
-            return f"No load that was tried meets {self.slo}; at {chosen.load}: {chosen.verdicts[0]}."
-        word = "is met" if chosen.met else "is not met"
-        return f"{self.slo} {word}: {chosen.verdicts[0]}."
+            return f"No load that was tried meets {self.slo}; at {chosen.load}: {chosen.trial.why}."
+        missed = "; ".join(map(str, chosen.trial.missed))
+        return (
+            f"{self.slo} is met: {chosen.trial.why}." if chosen.met else f"{self.slo} is not met: {missed}."
+        )
 
     @property
     def valid(self) -> bool:
@@ -137,12 +150,23 @@ def report(
     for (rate, clients), places in groups.items():
         runs = [record.runs[place] for place in places]
         measured = tuple(measure(run, window=_window(run, warmup_s), slo=target) for run in runs)
-        verdicts = () if slo is None else tuple(slo.judge(one) for one in measured)
-        points.append(Point(rate, clients, tuple(places), measured, verdicts))
+        trial = None if slo is None else Trial.of(slo, rate, measured)
+        points.append(Point(rate, clients, tuple(places), measured, trial))
     points.sort(key=lambda point: (point.rate or 0.0, point.clients or 0))
-    made = Report(record, tuple(points), slo, warmup_s)
+    made = Report(record, tuple(points), slo, warmup_s, _found(record, slo, points))
     return made if cost is None else replace(made, bill=cost.bill(Work.of(made.chosen)))
 
 
 def _window(run: Run, warmup_s: float | None) -> Window:
     return choose(run) if warmup_s is None else explicit(run, warmup_s)
+
+
+def _found(record: Record, slo: Slo | None, points: list[Point]) -> Found[Measures] | None:
+    trials = [point.trial for point in points if point.rate is not None and point.trial is not None]
+    if slo is None or len(trials) < 2:
+        return None
+    alone = next((point.trial for point in points if point.clients == 1), None)
+    # The rates of a sweep were chosen by whoever asked for it: they are as near to each other as was wanted.
+    tolerance = record.options.get("tolerance") if record.options.get("search") else None
+    near = float(tolerance) if isinstance(tolerance, (int, float)) else math.inf
+    return conclude(slo, trials, alone=alone, tolerance=near)

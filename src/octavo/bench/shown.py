@@ -6,7 +6,7 @@ from octavo.bench.definitions import definition, split
 from octavo.bench.intervals import Interval
 from octavo.charts.figure import Axis, shown
 
-__all__ = ["axis_of", "label_of", "show", "show_interval", "show_load", "show_spread"]
+__all__ = ["axis_of", "bound_label", "label_of", "show", "show_interval", "show_load", "show_spread"]
 
 
 def axis_of(name: str, *, label: str | None = None, log: bool = False) -> Axis:
@@ -60,6 +60,11 @@ def label_of(name: str) -> str:
     if name == metric.name:
         return f"{metric.label}/token" if metric.unit == "s/token" else metric.label
     return f"{metric.label} {(split(name)[1] or '').replace('_', '.')}"
+
+
+def bound_label(name: str) -> str:
+    """Of a part of an SLO; a search also asks whether the server kept up."""
+    return "Piled up, of offered requests" if name == "backlog" else label_of(name)
 
 
 def show_load(rate: float | None, clients: int | None) -> str:

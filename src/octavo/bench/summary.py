@@ -11,6 +11,8 @@ from octavo.bench.cost import Bill, figure
 from octavo.bench.definitions import DISTRIBUTIONS
 from octavo.bench.report import Point, Report
 from octavo.bench.shown import label_of, show, show_spread
+from octavo.bench.slo import show as show_bound
+from octavo.bench.trial import PartTrial
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,13 +38,12 @@ def print_summary(report: Report, console: Console) -> None:
     if (outcome := report.outcome) is not None:
         console.print()
         _say(console, outcome, "bold green" if report.chosen.met else "bold red")
-        for verdict in report.chosen.verdicts[:1]:
-            for judged in verdict.parts:
-                _item(
-                    console,
-                    f"{'met' if judged.met else 'not met'}: {judged}",
-                    "green" if judged.met else "red",
-                )
+        for part in report.chosen.trial.parts if report.chosen.trial is not None else ():
+            _item(
+                console,
+                f"{'met' if part.met else 'not met'}: {_told(part)}",
+                "green" if part.met else "red",
+            )
     if len(report.points) > 1:
         console.print()
         _say(console, f"At {report.chosen.load}:", "bold")
@@ -175,6 +176,14 @@ def _bill(bill: Bill) -> Iterator[tuple[str, str]]:
         )
     for note in bill.notes:
         yield "", note
+
+
+def _told(part: PartTrial) -> str:
+    """Of one that is met too, which its own sentence is not made for."""
+    if part.part.name != "backlog":
+        return str(part)
+    known = [value for value in part.values if value is not None]
+    return f"{show_bound(sum(known) / max(1, len(known)), 'share')} of the offered requests piled up"
 
 
 def _errors(point: Point) -> Iterator[str]:

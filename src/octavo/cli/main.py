@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import octavo
-from octavo.cli import key, workload
+from octavo.cli import bench, key, workload
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
 from octavo.cli.pull import pull
@@ -37,6 +37,7 @@ app = typer.Typer(
 )
 for command in (serve, chat, generate, pull, replay, simulate):
     app.command(cls=QuickCommand)(command)
+app.add_typer(bench.app, name="bench")
 app.add_typer(key.app, name="key")
 app.add_typer(workload.app, name="workload")
 

@@ -1,0 +1,353 @@
+"""What `octavo bench` does with its arguments: makes the plan, runs it, and writes what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+
+import octavo
+from octavo.bench.campaign import Campaign, Plan, rate_of, with_clients
+from octavo.bench.compat import TOOLS, Tool, recompute
+from octavo.bench.compat.report import CompatReport
+from octavo.bench.cost import Cost
+from octavo.bench.page import page
+from octavo.bench.plain import plain_report
+from octavo.bench.progress import Live
+from octavo.bench.prompts import Api, Prompts
+from octavo.bench.record import Record
+from octavo.bench.report import Report, report
+from octavo.bench.slo import Slo
+from octavo.bench.target import Target, discover
+from octavo.cli.bench_options import numbers, share
+from octavo.errors import BenchError, InvalidParameter
+from octavo.workload.generate import requests_of
+from octavo.workload.spec import Workload, load_workload
+
+__all__ = ["Asked", "measure_server", "report_again"]
+
+NOT_MET, NOT_VALID, INTERRUPTED = 1, 3, 130
+
+_LOOKED_AT = 1000
+"""Of a workload's first requests, to see what it needs of the API."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The arguments of `octavo bench URL`."""
+
+    url: str
+    workload: str
+    rate: float | None
+    clients: str | None
+    requests: int | None
+    duration: float | None
+    seed: int | None
+    sweep: str | None
+    repeats: int | None
+    max_seconds: float | None
+    slo: str | None
+    search: bool
+    tolerance: str
+    max_rate: float | None
+    warmup: float | None
+    model: str | None
+    api: Api | None
+    prompts: Prompts | None
+    key_env: str
+    extra_body: str | None
+    exact_output: bool
+    timeout: float | None
+    max_connections: int | None
+    insecure: bool
+    metrics: bool
+    output: Path | None
+    html: Path | None
+    json: bool
+    compat: Sequence[str] | None
+    quiet: bool
+    cost: Cost | None
+    given: dict[str, Any] = field(default_factory=dict)
+    """The options that were given, to be given again."""
+
+
+def measure_server(asked: Asked) -> int:
+    """Measure, write and print; return the exit code. Raises ClientError before anything is sent where it can."""
+    plan = _plan(asked)
+    compat = _tools(asked.compat or ())
+    extra = _extra(asked.extra_body)
+    for path in (asked.output, asked.html):
+        if path is not None:
+            _check_writable(path)
+    with Live(sys.stderr, quiet=asked.quiet) as live:
+        record, problem = asyncio.run(_measure(asked, plan, extra, live))
+    if asked.output is not None and record.runs:
+        record.write(asked.output)
+        live.say(f"The record is {asked.output}.")
+    if not any(run.exchanges for run in record.runs):
+        if problem is not None:
+            raise problem
+        return INTERRUPTED
+    made = report(record, slo=plan.slo, warmup_s=plan.warmup_s, cost=asked.cost)
+    _show(made, html=asked.html, json=asked.json, compat=compat, say=live.say)
+    if any(run.stopped in ("stopped", "interrupted") for run in record.runs):
+        return INTERRUPTED
+    if problem is not None:
+        print("error:", problem, file=sys.stderr)
+        return NOT_MET
+    return _code(made)
+
+
+def report_again(
+    file: Path,
+    *,
+    slo: str | None,
+    warmup_s: float | None,
+    html: Path | None,
+    json: bool,
+    compat: Sequence[str],
+    cost: Cost | None,
+) -> int:
+    """Of a record; return the exit code. What is not given is as it was in the run."""
+    record = Record.read(file)
+    slo = slo if slo is not None else record.options.get("slo")
+    if warmup_s is None and (text := record.options.get("warmup")) is not None:
+        warmup_s = float(str(text).removesuffix("s"))
+    tools = _tools(compat)
+    if html is not None:
+        _check_writable(html)
+    made = report(record, slo=None if slo is None else Slo.parse(slo), warmup_s=warmup_s, cost=cost)
+    _show(made, html=html, json=json, compat=tools, say=lambda text: print(text, file=sys.stderr))
+    return _code(made)
+
+
+def _plan(asked: Asked) -> Plan:
+    """Raises ClientError for options that do not go together, before anything is sent."""
+    loads = [name for name in ("rate", "clients", "sweep") if getattr(asked, name) is not None]
+    if len(loads) > 1:
+        raise InvalidParameter(f"--{loads[0]} and --{loads[1]} both say what the load is; leave one out.")
+    slo = None if asked.slo is None else Slo.parse(asked.slo)
+    workload = _workload(asked)
+    rates = numbers("--sweep", asked.sweep) if asked.sweep is not None else ()
+    clients = _counts(asked.clients) if asked.clients is not None else ()
+    if asked.search:
+        if slo is None:
+            raise InvalidParameter("--search needs an --slo: what should the highest rate meet?")
+        if loads:
+            raise InvalidParameter(f"--search tries rates of its own; leave out --{loads[0]}.")
+        if rate_of(workload) is None:
+            raise InvalidParameter(
+                f"--search tries rates, and the arrivals of {asked.workload} have none that can be changed; only "
+                "poisson, gamma and constant do."
+            )
+    elif asked.max_rate is not None:
+        raise InvalidParameter("--max-rate is for a --search.")
+    plan = Plan(
+        workload=workload,
+        repeats=asked.repeats or (3 if asked.search else 1),
+        rates=rates,
+        clients=clients,
+        slo=slo,
+        searches=asked.search,
+        tolerance=share("--tolerance", asked.tolerance),
+        highest=asked.max_rate,
+        warmup_s=asked.warmup,
+        timeout_s=600.0 if asked.timeout is None else asked.timeout,
+        max_s=asked.max_seconds,
+    )
+    if plan.timeout_s <= 0:
+        raise InvalidParameter("--timeout is 0; it must be above 0.")
+    for load in plan.loads():
+        if next(iter(requests_of(load)), None) is None:
+            raise BenchError(f"{asked.workload} has no requests within its duration; make it longer.")
+    if plan.searches:
+        with_clients(workload, 1)
+    return plan
+
+
+def _workload(asked: Asked) -> Workload:
+    workload = load_workload(asked.workload)
+    if asked.seed is not None and asked.seed >= 2**62:
+        raise InvalidParameter(f"--seed is {asked.seed}; it must be below 2**62.")
+    if asked.duration is not None and asked.duration <= 0:
+        raise InvalidParameter("--duration is 0; it must be above 0.")
+    changed = {"seed": asked.seed, "requests": asked.requests, "duration_s": asked.duration}
+    workload = msgspec.structs.replace(
+        workload, **{name: value for name, value in changed.items() if value is not None}
+    )
+    return workload if asked.rate is None else workload.at_rate(asked.rate)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    found = numbers("--clients", text)
+    for one in found:
+        if one != int(one) or one > 100_000:
+            raise InvalidParameter(f"--clients is {text!r}; each must be a whole number from 1 to 100000.")
+    return tuple(map(int, found))
+
+
+def _extra(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = orjson.loads(text)
+    except ValueError as error:
+        raise InvalidParameter(f"--extra-body is {text[:60]!r}, which is no JSON ({error}).") from None
+    if not isinstance(value, dict):
+        raise InvalidParameter(f"--extra-body is {text[:60]!r}; it must be a JSON object of fields.")
+    return value
+
+
+def _tools(names: Sequence[str]) -> list[Tool]:
+    for name in names:
+        if name not in TOOLS:
+            raise InvalidParameter(f"--compat is {name!r}; it must be one of {', '.join(TOOLS)}.")
+    return [tool for tool in TOOLS if tool in names]
+
+
+def _check_writable(path: Path) -> None:
+    """Raises BenchError now, and not after an hour of measuring."""
+    if path.is_dir():
+        raise BenchError(f"{path} is a folder; give the name of a file.")
+    beside = path.with_name(path.name + ".part")
+    try:
+        beside.open("ab").close()
+        beside.unlink()
+    except OSError as error:
+        raise BenchError(f"{path} cannot be written ({error.strerror}); check the path.") from None
+
+
+async def _measure(
+    asked: Asked, plan: Plan, extra: dict[str, Any], live: Live
+) -> tuple[Record, BenchError | None]:
+    """All runs; with them the reason why no rate meets the SLO, if that is what came of a search."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    seen = list(itertools.islice(requests_of(plan.loads()[0]), _LOOKED_AT))
+    target = await discover(
+        asked.url,
+        model=asked.model,
+        api=asked.api,
+        prompts=asked.prompts,
+        messages=any(one.messages is not None for one in seen),
+        priorities=any(one.priority for one in seen),
+        exact_output=asked.exact_output,
+        extra=extra,
+        key=os.environ.get(asked.key_env) or None,
+        max_connections=asked.max_connections,
+        insecure=asked.insecure,
+    )
+    for note in target.notes:
+        live.say(note)
+    record = _record(asked, plan, target)
+    campaign = Campaign(target, plan, record, live=live, stop=stop, on_run=_saving(asked.output, record))
+    # A first Ctrl-C ends the run, and what was measured is reported; a second ends everything.
+    loop.add_signal_handler(signal.SIGINT, _interrupted, stop, asyncio.current_task())
+    try:
+        await campaign.go()
+    except BenchError as error:
+        return record, error
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+    return record, None
+
+
+def _interrupted(stop: asyncio.Event, task: asyncio.Task[Any] | None) -> None:
+    if stop.is_set() and task is not None:
+        task.cancel()
+    stop.set()
+
+
+def _saving(path: Path | None, record: Record) -> Callable[[], None]:
+    """Of several runs those before are safe, whatever becomes of the next."""
+
+    def save() -> None:
+        if path is not None and len(record.runs) > 1:
+            record.write(path)
+
+    return save
+
+
+def _record(asked: Asked, plan: Plan, target: Target) -> Record:
+    return Record(
+        octavo=octavo.__version__,
+        url=target.url,
+        model=target.model,
+        api=target.api,
+        server=target.server,
+        machine={
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "system": f"{platform.system()} {platform.release()}",
+            "python": platform.python_version(),
+        },
+        name=asked.workload,
+        workload=msgspec.to_builtins(plan.workload),
+        options={
+            **asked.given,
+            **({"tolerance": plan.tolerance} if plan.searches else {}),
+            "target": target.options(),
+        },
+    )
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _show(
+    made: Report, *, html: Path | None, json: bool, compat: Sequence[Tool], say: Callable[[str], None]
+) -> None:
+    others = [recompute(made.chosen_run, tool) for tool in compat]
+    if html is not None:
+        html.write_text(page(made).html(), encoding="utf-8")
+        say(f"The page is {html}.")
+    if json:
+        sys.stdout.buffer.write(
+            orjson.dumps(plain_report(made, others), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        )
+        return
+    _print(made, others)
+
+
+def _print(made: Report, others: list[CompatReport]) -> None:
+    from rich.console import Console
+
+    from octavo.bench.summary import print_compat, print_summary
+
+    console = Console(highlight=False, markup=False, emoji=False)
+
+    def show() -> None:
+        print_summary(made, console)
+        for one in others:
+            print_compat(one, console)
+
+    if console.is_terminal:
+        show()
+        return
+    with console.capture() as capture:
+        show()
+    for line in capture.get().splitlines():
+        print(line.rstrip())  # a file needs no blanks up to the eightieth column
+
+
+def _code(made: Report) -> int:
+    if not made.valid:
+        return NOT_VALID
+    return NOT_MET if made.chosen.met is False else 0

@@ -1,0 +1,297 @@
+"""`octavo bench` from the command line: what it prints and writes, its exit codes, and how it tells of bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from octavo.bench import validity
+from octavo.bench.record import Record
+from octavo.cli import main
+from tests.bench.scripted import Answers, Script, scripted
+from tests.bench.synthetic import synthetic_record, synthetic_run
+from tests.charts.reading import read
+
+QUICK = Answers(ttft_s=0.005, gap_s=0.001, usage=True, cached_tokens=0)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Script], str]]:
+    """Starts scripted servers in a thread, and gives their addresses."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    open_ones = []
+
+    def start(script: Script) -> str:
+        context = scripted(script)
+        server = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(10)
+        open_ones.append(context)
+        return server.url
+
+    yield start
+    for context in open_ones:
+        asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine this process may be late, and that is not what these tests are about."""
+    monkeypatch.setattr(validity, "LAG_LIMIT_S", 60.0)
+    monkeypatch.setattr(validity, "CPU_LIMIT", 60.0)
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> str:
+    path = tmp_path / "w.toml"
+    path.write_text(
+        'requests = 40\narrivals = { kind = "constant", rate = 100.0 }\n'
+        'input = { kind = "fixed", tokens = 20 }\noutput = { kind = "fixed", tokens = 6 }\n'
+    )
+    return str(path)
+
+
+def test_a_run_is_printed_recorded_and_drawn(
+    serve: Callable[[Script], str], workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, record, html = serve(QUICK), tmp_path / "r.json.gz", tmp_path / "r.html"
+    arguments = ["bench", url, "-w", workload, "--seed", "3", "-o", str(record), "--html", str(html)]
+    code = main.run([*arguments, "--price-per-hour", "2", "--compat", "vllm"])
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    assert "TTFT from arrival" in shown.out and "USD per million output tokens" in shown.out
+    assert "As vllm" in shown.out and "\x1b" not in shown.out + shown.err
+    assert str(record) in shown.err and str(html) in shown.err
+    [run] = Record.read(record).runs
+    assert run.seed == 3 and run.rate == 100.0
+    assert [one.output_tokens for one in run.exchanges] == [6] * 40
+    assert "Definitions" in read(html.read_text()).text
+    again = ["bench", "report", str(record), "--price-per-hour", "2", "--compat", "vllm"]
+    assert main.run(again) == code
+    assert capsys.readouterr().out == shown.out
+
+
+def test_json_is_one_object_with_all_numbers(
+    serve: Callable[[Script], str], workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main.run(
+        ["bench", serve(QUICK), "-w", workload, "--json", "--slo", "e2e_p99<1m", "--clients", "4"]
+    )
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    value = json.loads(shown.out)
+    [point] = value["points"]
+    assert point["clients"] == 4 and point["rate"] is None and value["met"] is True
+    assert point["values"]["goodput"] == 1.0 and 0.004 < point["values"]["ttft_p50"] < 60
+    assert [one["target"] for one in point["judged"]] == ["e2e_p99<60s", "error_share<=1%"]
+
+
+def test_a_sweep_with_repeats_has_all_its_runs(
+    serve: Callable[[Script], str], workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "r.json"
+    arguments = [
+        "bench",
+        serve(QUICK),
+        "-w",
+        workload,
+        "--sweep",
+        "100,200",
+        "--repeats",
+        "2",
+        "-o",
+        str(record),
+    ]
+    assert main.run(arguments) == 0
+    shown = capsys.readouterr()
+    assert "100 requests/s" in shown.out and "200 requests/s" in shown.out
+    assert [(run.rate, run.seed) for run in Record.read(record).runs] == [
+        (100.0, 0),
+        (200.0, 1),
+        (100.0, 2),
+        (200.0, 3),
+    ]
+
+
+def test_failures_are_counted_and_told(
+    serve: Callable[[Script], str], workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = iter(range(10**6))
+
+    def script(asked: object) -> object:
+        bad = getattr(asked, "path", "").endswith("completions") and next(calls) % 4 == 3
+        return Answers(status=503, ttft_s=0.001)(asked) if bad else QUICK(asked)  # type: ignore[arg-type]
+
+    code = main.run(["bench", serve(script), "-w", workload, "--slo", "error_share<1%"])  # type: ignore[arg-type]
+    shown = capsys.readouterr()
+    assert code == 1, shown.err
+    assert "status 503" in shown.out and "error_share<1% is not met" in shown.out
+
+
+def test_an_interrupted_run_is_kept_and_reported(
+    serve: Callable[[Script], str], workload: str, tmp_path: Path
+) -> None:
+    url, record = serve(QUICK), tmp_path / "r.json"
+    slow = [url, "-w", workload, "--rate", "20", "--requests", "2000", "-o", str(record)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "octavo", "bench", *slow],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        time.sleep(4)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "The run ended before its workload" in out and "Traceback" not in err
+    [run] = Record.read(record).runs
+    assert run.stopped and 0 < len(run.exchanges) < 2000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["http://127.0.0.1:9", "-w", "chat"], "http://127.0.0.1:9 cannot be reached"),
+        (["nowhere", "-w", "chat"], "nowhere"),
+        (["http://127.0.0.1:9"], "--workload"),
+        (["http://127.0.0.1:9", "-w", "chatt"], "did you mean chat?"),
+        (["http://127.0.0.1:9", "-w", "chat", "--slo", "ttft_p99<500"], "a time without its unit"),
+        (["http://127.0.0.1:9", "-w", "chat", "--slo", "tfft_p99<500ms"], "did you mean ttft_p99?"),
+        (["http://127.0.0.1:9", "-w", "chat", "--rate", "2", "--sweep", "1,2"], "--rate and --sweep"),
+        (["http://127.0.0.1:9", "-w", "chat", "--rate", "-2"], "above 0"),
+        (["http://127.0.0.1:9", "-w", "chat", "--sweep", "1,x"], "--sweep is '1,x'"),
+        (["http://127.0.0.1:9", "-w", "chat", "--sweep", "2,2"], "a number twice"),
+        (["http://127.0.0.1:9", "-w", "chat", "--clients", "2.5"], "a whole number"),
+        (["http://127.0.0.1:9", "-w", "chat", "--search"], "--search needs an --slo"),
+        (
+            ["http://127.0.0.1:9", "-w", "batch", "--search", "--slo", "ttft<1s"],
+            "have none that can be changed",
+        ),
+        (
+            ["http://127.0.0.1:9", "-w", "chat", "--search", "--slo", "ttft<1s", "--rate", "1"],
+            "leave out --rate",
+        ),
+        (["http://127.0.0.1:9", "-w", "chat", "--tolerance", "0"], "--tolerance is '0'"),
+        (["http://127.0.0.1:9", "-w", "chat", "--max-rate", "2"], "--max-rate is for a --search"),
+        (["http://127.0.0.1:9", "-w", "chat", "--extra-body", "[1]"], "must be a JSON object"),
+        (["http://127.0.0.1:9", "-w", "chat", "--extra-body", "{"], "which is no JSON"),
+        (["http://127.0.0.1:9", "-w", "chat", "--compat", "wrk"], "--compat is 'wrk'"),
+        (
+            ["http://127.0.0.1:9", "-w", "chat", "-o", "/no/such/folder/r.json"],
+            "/no/such/folder/r.json cannot be written",
+        ),
+        (["http://127.0.0.1:9", "-w", "chat", "--html", "/"], "is a folder"),
+        (["http://127.0.0.1:9", "-w", "chat", "--idle-watts", "9"], "give the busy watts"),
+        (["http://127.0.0.1:9", "-w", "chat", "--hosted", "x"], "NAME:in=2.5"),
+        (["http://127.0.0.1:9", "-w", "chat", "--timeout", "5"], "'5' is not a time"),
+        (["report", "/no/such.json"], "/no/such.json"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["bench", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and told in shown.err and shown.err.count("\n") == 1, shown.err
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (Answers(streams=False), "stream"),
+        (Answers(models=()), "serves no model"),
+        (Answers(status=401), "401"),
+    ],
+)
+def test_a_server_that_cannot_be_measured_is_one_sentence(
+    script: Answers,
+    told: str,
+    serve: Callable[[Script], str],
+    workload: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run(["bench", serve(script), "-w", workload]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and told in shown.err and shown.err.count("\n") == 1, shown.err
+
+
+def test_a_record_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.json"
+    file.write_text("{}")
+    assert main.run(["bench", "report", str(file)]) == 2
+    assert "this is no record of octavo bench" in capsys.readouterr().err
+
+
+def test_a_report_takes_another_target_warm_up_and_price(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "r.json"
+    record = synthetic_record(synthetic_run(4.0))
+    record.options["slo"] = "ttft_p99<1m"
+    record.write(file)
+    assert main.run(["bench", "report", str(file), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["slo"] == "ttft_p99<1m" and first["met"] is True and first["cost"] is None
+    changed = [
+        "--slo",
+        "ttft_p99<1ms",
+        "--warmup",
+        "10s",
+        "--price-per-hour",
+        "1",
+        "--html",
+        str(tmp_path / "p.html"),
+    ]
+    assert main.run(["bench", "report", str(file), "--json", *changed]) == 1
+    second = json.loads(capsys.readouterr().out)
+    assert second["met"] is False and second["cost"]["per_hour"] == 1.0
+    assert second["points"][0]["runs"][0]["window_s"][0] == 10.0
+    assert "ttft_p99<1ms is not met" in read((tmp_path / "p.html").read_text()).text
+
+
+def test_help_is_that_of_a_run_and_names_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["bench", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Usage: octavo bench [OPTIONS]")
+    for words in (
+        "The load:",
+        "The goal:",
+        "Cost and energy:",
+        "octavo bench report FILE",
+        "octavo bench compare A B",
+    ):
+        assert words in shown
+    assert main.run(["bench"]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_the_key_is_in_no_file(
+    serve: Callable[[Script], str], workload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    seen: list[str] = []
+
+    def script(asked: object) -> object:
+        seen.append(getattr(asked, "headers", {}).get("authorization", ""))
+        return QUICK(asked)  # type: ignore[arg-type]
+
+    record, html = tmp_path / "r.json", tmp_path / "r.html"
+    arguments = [serve(script), "-w", workload, "--key-env", "MY_KEY", "-o", str(record), "--html", str(html)]  # type: ignore[arg-type]
+    assert main.run(["bench", *arguments]) == 0
+    assert set(seen) == {"Bearer sk-secret"}
+    assert "sk-secret" not in record.read_text() + html.read_text()
