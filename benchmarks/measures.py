@@ -55,7 +55,7 @@ def main() -> None:
     ):
         began = time.process_time()
         work()
-        print(f"{words}: {time.process_time() - began:.2f} s, {peak()}", flush=True)
+        print(f"{words}: {time.process_time() - began:.2f} s of processor time, {peak()}", flush=True)
 
 
 if __name__ == "__main__":

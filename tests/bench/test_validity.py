@@ -84,8 +84,11 @@ def test_a_process_without_time_left_or_that_wakes_late_measures_itself() -> Non
     sleepy = [ClientSample(second * 1_000_000, 0.5, 30_000, 1) for second in range(20)]
     found = of(even(), client=sleepy)
     assert not found.valid
-    assert found.problems == [
-        "The measuring process woke late (p99 30.0 ms, above 10.0 ms): its time stamps are late too."
+    late = "The measuring process woke late (p99 30.0 ms, above 10.0 ms): its time stamps are late too"
+    assert found.problems == [f"{late}."]
+    others = [ClientSample(second * 1_000_000, 0.02, 30_000, 1) for second in range(20)]
+    assert of(even(), client=others).problems == [
+        f"{late}; it used 2% of a core, so others kept it from one."
     ]
 
 

@@ -25,6 +25,7 @@ CPU_LIMIT = 0.9
 OWN_LIMIT = 0.01
 """Of the requests: more that the measuring process gave up or never sent are another load than the one described."""
 _FEW = 100
+_IDLE = 0.5
 _SHORT_LIMIT = 0.1
 _SILENT_LIMIT = 0.01
 
@@ -73,12 +74,13 @@ def _late(summaries: dict[str, Summary], scalars: dict[str, float | None]) -> li
             f"Requests were sent late: the schedule lag's p99 is {_ms(lag.p99)}, above {_ms(limit)}; "
             "the measuring process could not keep up, so the load was not the one that was asked for."
         )
-    loop = scalars.get("loop_lag_p99")
+    loop, cpu = scalars.get("loop_lag_p99"), scalars.get("client_cpu")
     if loop is not None and loop > limit:
+        words = f"The measuring process woke late (p99 {_ms(loop)}, above {_ms(limit)}): its time stamps are late too"
+        idle = cpu is not None and cpu < _IDLE
         found.append(
-            f"The measuring process woke late (p99 {_ms(loop)}, above {_ms(limit)}): its time stamps are late too."
+            f"{words}; it used {cpu:.0%} of a core, so others kept it from one." if idle else f"{words}."
         )
-    cpu = scalars.get("client_cpu")
     if cpu is not None and cpu > CPU_LIMIT:
         found.append(
             f"The measuring process used {cpu:.0%} of a core, above {CPU_LIMIT:.0%}: it measured itself as well; "
