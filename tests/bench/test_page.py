@@ -71,6 +71,15 @@ def test_it_says_what_is_not_measured_and_how_to_do_it_again() -> None:
     assert "octavo bench http://127.0.0.1:8000/v1 --workload chat --rate 4.0 --requests 150" in text
 
 
+def test_what_the_server_takes_is_told() -> None:
+    record = synthetic_record()
+    asked = {"prompts": "ids", "takes": ["ignore_eos"], "notes": ["The server refuses min_tokens."]}
+    record.options["target"] = asked
+    text = read(page(report(record)).html()).text
+    assert "token ids" in text and "ignore_eos" in text and "The server refuses min_tokens." in text
+    assert "--target" not in text
+
+
 def test_a_sweep_s_page_has_curves_with_intervals_and_the_bound() -> None:
     tree = read(_sweep())
     ttft = next(one for one in tree.figures() if any(s["name"] == "TTFT p99" for s in one.get("series", ())))
@@ -114,7 +123,7 @@ def test_hostile_names_stay_text() -> None:
     record = synthetic_record(made, name=HOSTILE, model=HOSTILE)
     record.server, record.machine, record.workload = HOSTILE, {HOSTILE: HOSTILE}, {HOSTILE: [HOSTILE]}
     tree = read(page(report(record)).html())
-    assert tree.one("title").text == f"{HOSTILE} on {HOSTILE}"
+    assert tree.one("title").text == f"{HOSTILE} on {HOSTILE.partition('/')[2]}", "a path's last part"
     assert not [one for one in tree.all("b") if "onclick" in one.attributes]
     assert tree.table("Tenants")[1][0] == HOSTILE
     assert HOSTILE in tree.figures()[-1].get("names", [HOSTILE])[0]

@@ -17,7 +17,7 @@ import pytest
 from octavo.bench import validity
 from octavo.bench.record import Record
 from octavo.cli import main
-from tests.bench.scripted import Answers, Script, scripted
+from tests.bench.scripted import Answers, Asked, Reply, Script, scripted
 from tests.bench.synthetic import synthetic_record, synthetic_run
 from tests.charts.reading import read
 
@@ -130,11 +130,11 @@ def test_failures_are_counted_and_told(
 ) -> None:
     calls = iter(range(10**6))
 
-    def script(asked: object) -> object:
-        bad = getattr(asked, "path", "").endswith("completions") and next(calls) % 4 == 3
-        return Answers(status=503, ttft_s=0.001)(asked) if bad else QUICK(asked)  # type: ignore[arg-type]
+    def script(asked: Asked) -> Reply:
+        bad = asked.path.endswith("completions") and next(calls) % 4 == 3
+        return Answers(status=503, ttft_s=0.001)(asked) if bad else QUICK(asked)
 
-    code = main.run(["bench", serve(script), "-w", workload, "--slo", "error_share<1%"])  # type: ignore[arg-type]
+    code = main.run(["bench", serve(script), "-w", workload, "--slo", "error_share<1%"])
     shown = capsys.readouterr()
     assert code == 1, shown.err
     assert "status 503" in shown.out and "error_share<1% is not met" in shown.out
@@ -190,6 +190,9 @@ def test_an_interrupted_run_is_kept_and_reported(
         (["http://127.0.0.1:9", "-w", "chat", "--max-rate", "2"], "--max-rate is for a --search"),
         (["http://127.0.0.1:9", "-w", "chat", "--extra-body", "[1]"], "must be a JSON object"),
         (["http://127.0.0.1:9", "-w", "chat", "--extra-body", "{"], "which is no JSON"),
+        (["http://127.0.0.1:9", "-w", "chat", "--header", "nonsense"], "a name, a colon and a value"),
+        (["http://127.0.0.1:9", "-w", "chat", "--header", "Host: x"], "--header is Host"),
+        (["http://127.0.0.1:9", "-w", "chat", "--header", "A: b\r\nC: d"], "no header may have"),
         (["http://127.0.0.1:9", "-w", "chat", "--compat", "wrk"], "--compat is 'wrk'"),
         (
             ["http://127.0.0.1:9", "-w", "chat", "-o", "/no/such/folder/r.json"],
@@ -280,18 +283,50 @@ def test_help_is_that_of_a_run_and_names_the_rest(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == shown
 
 
-def test_the_key_is_in_no_file(
-    serve: Callable[[Script], str], workload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_keys_and_headers_are_sent_and_are_in_no_file(
+    serve: Callable[[Script], str],
+    workload: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret")
-    seen: list[str] = []
+    seen: list[dict[str, str]] = []
 
-    def script(asked: object) -> object:
-        seen.append(getattr(asked, "headers", {}).get("authorization", ""))
-        return QUICK(asked)  # type: ignore[arg-type]
+    def script(asked: Asked) -> Reply:
+        seen.append(asked.headers)
+        return QUICK(asked)
 
     record, html = tmp_path / "r.json", tmp_path / "r.html"
-    arguments = [serve(script), "-w", workload, "--key-env", "MY_KEY", "-o", str(record), "--html", str(html)]  # type: ignore[arg-type]
-    assert main.run(["bench", *arguments]) == 0
-    assert set(seen) == {"Bearer sk-secret"}
-    assert "sk-secret" not in record.read_text() + html.read_text()
+    secrets = ["--key-env", "MY_KEY", "--header", "X-Team: red-secret", "--header", "X-Two:2"]
+    assert (
+        main.run(["bench", serve(script), "-w", workload, *secrets, "-o", str(record), "--html", str(html)])
+        == 0
+    )
+    shown = capsys.readouterr()
+    assert len(seen) > 40
+    for headers in seen:
+        assert (headers["authorization"], headers["x-team"], headers["x-two"]) == (
+            "Bearer sk-secret",
+            "red-secret",
+            "2",
+        )
+    written = record.read_text() + html.read_text() + shown.out + shown.err
+    assert "sk-secret" not in written and "red-secret" not in written
+    assert Record.read(record).options["header"] == ["X-Team: ***", "X-Two: ***"]
+
+
+def test_the_server_s_metrics_are_read_unless_they_are_not_wanted(
+    serve: Callable[[Script], str], workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
+    url, record = serve(Answers(ttft_s=0.005, gap_s=0.001, metrics=lambda: text)), tmp_path / "r.json"
+    arguments = ["bench", url, "-w", workload, "-o", str(record)]
+    assert main.run(arguments) == 0
+    [run] = Record.read(record).runs
+    assert run.server[0].values["running"] == 3.0
+    capsys.readouterr()
+    assert main.run([*arguments, "--no-metrics"]) == 0
+    assert Record.read(record).runs[0].server == []
+    assert main.run(["bench", serve(QUICK), "-w", workload, "-o", str(record)]) == 0
+    assert "/metrics is not served (404)" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from octavo.bench.cost import Bill, figure
@@ -51,7 +52,7 @@ def page(report: Report) -> Page:
         _section("Definitions", _definitions()),
     ]
     return Page(
-        title=f"{record.model} on {record.name}",
+        title=f"{record.model} on {Path(record.name).name}",
         about=f"{record.url}, {_server(report)}, measured by octavo {record.octavo}, {_when(record.runs[0].began)}",
         top=[*_top(report), Facts(_facts(report))],
         sections=[section for section in sections if section is not None],
@@ -308,9 +309,16 @@ def _how(report: Report) -> list[Part]:
         ["measured by", f"octavo {record.octavo}"],
         *([key, str(value)] for key, value in record.machine.items()),
     ]
+    asked = record.options.get("target")
+    notes: list[str] = []
+    if isinstance(asked, dict):
+        facts.append(["prompts", "token ids" if asked.get("prompts") == "ids" else "texts"])
+        facts.append(["fields that the server takes", ", ".join(map(str, asked.get("takes", ()))) or "none"])
+        notes = [str(note) for note in asked.get("notes", ())]
     return [
         Text(words),
         Table(caption="", head=["", ""], rows=facts, words=(0, 1)),
+        *([Note(notes)] if notes else []),
         Text("The same again (keys are in no record):"),
         Code(reproduce(record.options, record.url, record.name)),
         Code(json.dumps(record.workload, indent=2, ensure_ascii=False), title="The workload"),

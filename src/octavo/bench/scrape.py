@@ -8,6 +8,7 @@ a millisecond of the loop (benchmarks/scrape.py).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -38,17 +39,19 @@ class Scraper:
         *,
         model: str | None = None,
         key: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
         insecure: bool = False,
         clock_ns: ClockNs = time.perf_counter_ns,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """`model`: whose samples count, where the server tells of several. `key` is sent as a bearer token, and is in
-        no note. `insecure`: any certificate will do."""
+        no note; `headers` are more of each request. `insecure`: any certificate will do."""
         self.project: Project | None = None
         """Whose names the metrics have; None before the first reading."""
         self._address = address
         self._model = model
         self._key = key
+        self._headers = tuple(headers)
         self._timeout_s = timeout_s
         self._pool = Pool(address, clock_ns=clock_ns, max_connections=1, insecure=insecure)
         self._query = ""
@@ -64,6 +67,7 @@ class Scraper:
             target.address,
             model=target.model,
             key=target.key,
+            headers=target.headers,
             insecure=target.insecure,
             clock_ns=clock_ns,
         )
@@ -108,6 +112,7 @@ class Scraper:
 
     def _request(self) -> bytes:
         fields = {"host": self._address.authority, **_ASKED}
+        fields.update(self._headers)
         if self._key:
             fields["authorization"] = f"Bearer {self._key}"
         lines = [f"GET {self._address.path}/metrics{self._query} HTTP/1.1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.bench.compat.report import CompatReport
@@ -78,7 +79,7 @@ def _title(report: Report, console: Console) -> None:
     inside = int(point.measures[0].value("requests") or 0)
     _say(
         console,
-        f"{record.name}: {runs}{point.load}, seed {record.runs[0].seed}; measured are {inside} of "
+        f"{Path(record.name).name}: {runs}{point.load}, seed {record.runs[0].seed}; measured are {inside} of "
         f"{len(report.chosen_run.exchanges)} requests in {window.length_s:.1f} s, {window.rule}",
     )
 

@@ -36,6 +36,7 @@ OPTIONAL = (
 """What a request has where the server takes it: the first two in `stream_options`, temperature 0. A priority is only
 asked about and sent where the workload has some: vLLM refuses one, unless it was started to heed them."""
 PROBE_TOKENS = 3
+_SECRET_CHARACTERS = 6
 PROBE_S = 120.0
 _ROUTES = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 _LEAST_IDS = 32
@@ -53,6 +54,8 @@ class Target:
     server: str | None = None
     """As it names itself (the header `server`)."""
     key: str | None = field(default=None, repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """More of each request, such as a gateway wants; their values may be secrets, and are in no message."""
     max_connections: int | None = None
     insecure: bool = False
     notes: tuple[str, ...] = ()
@@ -96,11 +99,13 @@ class Target:
 
     def request(self, body: bytes) -> bytes:
         """All bytes of a request."""
-        return _post(self.address, _ROUTES[self.shape.api], body, self.key)
+        return _post(self, _ROUTES[self.shape.api], body)
 
     def hide_key(self, text: str) -> str:
-        """The same without the key."""
-        return text.replace(self.key, "***") if self.key else text
+        """The same without the key, and without the headers' values where these are long enough to be secrets."""
+        for secret in (self.key, *(value for _, value in self.headers if len(value) >= _SECRET_CHARACTERS)):
+            text = text.replace(secret, "***") if secret else text
+        return text
 
 
 async def discover(
@@ -114,6 +119,7 @@ async def discover(
     exact_output: bool = True,
     extra: dict[str, Any] | None = None,
     key: str | None = None,
+    headers: Sequence[tuple[str, str]] = (),
     max_connections: int | None = None,
     insecure: bool = False,
     timeout_s: float = PROBE_S,
@@ -129,7 +135,14 @@ async def discover(
     shape = Shape(
         model or "", api or "chat", "text", exact_output=exact_output, extra=tuple((extra or {}).items())
     )
-    target = Target(address, shape, key=key, max_connections=max_connections, insecure=insecure)
+    target = Target(
+        address,
+        shape,
+        key=key,
+        headers=tuple(headers),
+        max_connections=max_connections,
+        insecure=insecure,
+    )
     pool = target.pool()
     try:
         return await _Probe(target, pool, timeout_s, priorities).discover(api, prompts, messages)
@@ -324,15 +337,13 @@ class _Probe:
         return await self._send(_ROUTES[shape.api], Bodies(shape).body(request))
 
     async def _get(self, path: str) -> Answer:
-        return await fetch(
-            self._pool, _head("GET", self._target.address, path, self._target.key), self._timeout_s
-        )
+        return await fetch(self._pool, _head("GET", self._target, path), self._timeout_s)
 
     async def _post(self, path: str, value: object) -> Answer:
         return await self._send(path, orjson.dumps(value))
 
     async def _send(self, path: str, body: bytes) -> Answer:
-        data = _post(self._target.address, path, body, self._target.key)
+        data = _post(self._target, path, body)
         return await fetch(self._pool, data, self._timeout_s)
 
 
@@ -375,12 +386,14 @@ def _failed(url: str, failure: Failure) -> str:
             return f"{url} does not answer as an HTTP server: {failure}."
 
 
-def _head(method: str, address: Address, path: str, key: str | None, more: str = "") -> bytes:
-    auth = f"authorization: Bearer {key}\r\n" if key else ""
-    lines = f"{method} {address.path}{path} HTTP/1.1\r\nhost: {address.authority}\r\n{auth}{more}\r\n"
+def _head(method: str, target: Target, path: str, more: str = "") -> bytes:
+    address = target.address
+    auth = f"authorization: Bearer {target.key}\r\n" if target.key else ""
+    own = "".join(f"{name}: {value}\r\n" for name, value in target.headers)
+    lines = f"{method} {address.path}{path} HTTP/1.1\r\nhost: {address.authority}\r\n{auth}{own}{more}\r\n"
     return lines.encode("latin-1")
 
 
-def _post(address: Address, path: str, body: bytes, key: str | None) -> bytes:
+def _post(target: Target, path: str, body: bytes) -> bytes:
     more = f"content-type: application/json\r\naccept: text/event-stream\r\ncontent-length: {len(body)}\r\n"
-    return _head("POST", address, path, key, more) + body
+    return _head("POST", target, path, more) + body

@@ -196,6 +196,15 @@ def run(
             help="The variable of the environment with the API key, if there is one.",
         ),
     ] = "OPENAI_API_KEY",
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME: VALUE",
+            rich_help_panel=SERVER,
+            help="A header for every request, as a gateway wants it; may be given several times. Its value is in no "
+            "record.",
+        ),
+    ] = None,
     extra_body: Annotated[
         str | None,
         typer.Option(
@@ -345,7 +354,7 @@ def _given(context: typer.Context) -> dict[str, Any]:
             flag, value = parameter.secondary_opts[0], True
         elif name in ("duration", "warmup", "timeout"):
             value = f"{value:g}s"
-        elif isinstance(value, (list, tuple)):
-            value = list(value)
+        elif name == "header":
+            value = [f"{text.partition(':')[0]}: ***" for text in value]
         found[flag.removeprefix("--")] = value
     return found

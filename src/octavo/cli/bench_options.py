@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ __all__ = [
     "SloText",
     "Warmup",
     "Watts",
+    "header",
     "numbers",
     "share",
 ]
@@ -119,6 +121,25 @@ Hosted = Annotated[
         "several times.",
     ),
 ]
+
+
+_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "authorization"})
+
+
+def header(text: str) -> tuple[str, str]:
+    """`Name: value` of a header. Raises InvalidParameter, and does not repeat a value."""
+    name, colon, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    if not colon or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+        raise InvalidParameter(
+            "--header is not understood; write a name, a colon and a value, such as 'X-Team: red'."
+        )
+    if name.lower() in _OURS:
+        hint = "; the key comes from --key-env" if name.lower() == "authorization" else ""
+        raise InvalidParameter(f"--header is {name}, which octavo bench sets itself{hint}.")
+    if not re.fullmatch(r"[\t\x20-\x7e\x80-\xff]*", value):
+        raise InvalidParameter(f"--header {name} has characters that no header may have.")
+    return name, value
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:

@@ -27,9 +27,10 @@ from octavo.bench.progress import Live
 from octavo.bench.prompts import Api, Prompts
 from octavo.bench.record import Record
 from octavo.bench.report import Report, report
+from octavo.bench.scrape import Scraper
 from octavo.bench.slo import Slo
 from octavo.bench.target import Target, discover
-from octavo.cli.bench_options import numbers, share
+from octavo.cli.bench_options import header, numbers, share
 from octavo.errors import BenchError, InvalidParameter
 from octavo.workload.generate import requests_of
 from octavo.workload.spec import Workload, load_workload
@@ -65,6 +66,7 @@ class Asked:
     api: Api | None
     prompts: Prompts | None
     key_env: str
+    header: Sequence[str] | None
     extra_body: str | None
     exact_output: bool
     timeout: float | None
@@ -86,11 +88,12 @@ def measure_server(asked: Asked) -> int:
     plan = _plan(asked)
     compat = _tools(asked.compat or ())
     extra = _extra(asked.extra_body)
+    headers = [header(text) for text in asked.header or ()]
     for path in (asked.output, asked.html):
         if path is not None:
             _check_writable(path)
     with Live(sys.stderr, quiet=asked.quiet) as live:
-        record, problem = asyncio.run(_measure(asked, plan, extra, live))
+        record, problem = asyncio.run(_measure(asked, plan, extra, headers, live))
     if asked.output is not None and record.runs:
         record.write(asked.output)
         live.say(f"The record is {asked.output}.")
@@ -228,7 +231,7 @@ def _check_writable(path: Path) -> None:
 
 
 async def _measure(
-    asked: Asked, plan: Plan, extra: dict[str, Any], live: Live
+    asked: Asked, plan: Plan, extra: dict[str, Any], headers: list[tuple[str, str]], live: Live
 ) -> tuple[Record, BenchError | None]:
     """All runs; with them the reason why no rate meets the SLO, if that is what came of a search."""
     stop = asyncio.Event()
@@ -244,13 +247,16 @@ async def _measure(
         exact_output=asked.exact_output,
         extra=extra,
         key=os.environ.get(asked.key_env) or None,
+        headers=headers,
         max_connections=asked.max_connections,
         insecure=asked.insecure,
     )
     for note in target.notes:
         live.say(note)
     record = _record(asked, plan, target)
-    campaign = Campaign(target, plan, record, live=live, stop=stop, on_run=_saving(asked.output, record))
+    scraper = Scraper.of(target) if asked.metrics else None
+    save = _saving(asked.output, record)
+    campaign = Campaign(target, plan, record, live=live, stop=stop, scrape=scraper, on_run=save)
     # A first Ctrl-C ends the run, and what was measured is reported; a second ends everything.
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop, asyncio.current_task())
     try:
@@ -259,6 +265,11 @@ async def _measure(
         return record, error
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        if scraper is not None:
+            for note in scraper.notes:
+                live.say(note)
+            record.options["target"]["notes"] += scraper.notes
+            await scraper.close()
     return record, None
 
 
