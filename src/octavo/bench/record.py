@@ -143,6 +143,10 @@ class Run(msgspec.Struct, kw_only=True):
     client: list[ClientSample] = []
     server: list[ServerSample] = []
 
+    def __repr__(self) -> str:
+        """Short: there may be millions of events, and asyncio's Runner writes out what its main task returned."""
+        return f"<Run of {len(self.exchanges)} requests, began {self.began}>"
+
 
 class Record(msgspec.Struct, kw_only=True):
     """A file of `octavo bench`: what was asked of whom, and one run or several."""

@@ -21,6 +21,8 @@ __all__ = ["FirstSentence"]
 _END = re.compile(r"""[.!?…؟।]+["'”’)\]»*_]*(?=\s|$)|[。！？\n]""")
 _ALONE = "。！？\n"
 """These need nothing behind them."""
+_MARK = re.compile(r"[.!?…؟।。！？\n]")
+_LONG = 1000
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -31,7 +33,7 @@ class FirstSentence:
 
     def __init__(self) -> None:
         self._word = ""
-        """What came since the last white space."""
+        """What came since the last white space, and perhaps more before it."""
         self._letters = False
         """There was a letter before that word."""
         self._candidate: int | None = None
@@ -39,24 +41,24 @@ class FirstSentence:
 
     def feed(self, text: str, piece: int) -> int | None:
         """The number of the piece with which the sentence was whole, once that is known."""
-        if self._candidate is not None and text[:1].isspace():
-            return self._candidate
+        candidate = self._candidate
+        if candidate is None:
+            if not _MARK.search(text):  # most pieces
+                self._word += text
+                if len(self._word) > _LONG:
+                    self._shorten()
+                return None
+        elif text[:1].isspace():
+            return candidate
         before, self._word = len(self._word), self._word + text
-        candidate = None
+        self._candidate = None
         for match in _END.finditer(self._word):
             if not self._ends(match):
                 continue
-            old = match.start() < before and self._candidate is not None
-            candidate = self._candidate if old else piece
+            self._candidate = candidate if match.start() < before and candidate is not None else piece
             if match.end() < len(self._word) or match[0] in _ALONE:
-                return candidate
-        self._candidate = candidate
-        words = self._word.rsplit(None, 1)
-        if self._word[-1:].isspace():
-            words.append("")
-        if len(words) == 2:
-            self._letters = self._letters or bool(_LETTER.search(words[0]))
-            self._word = words[1]
+                return self._candidate
+        self._shorten()
         return None
 
     def close(self) -> int | None:
@@ -71,3 +73,12 @@ class FirstSentence:
             return True
         word = before.rsplit(None, 1)[-1] if before and not before[-1].isspace() else ""
         return "." not in word and (len(word) != 1 or not word.isalpha() or word == "I")
+
+    def _shorten(self) -> None:
+        """Keeps the last word, which may be part of what comes."""
+        words = self._word.rsplit(None, 1)
+        if self._word[-1:].isspace():
+            words.append("")
+        if len(words) == 2:
+            self._letters = self._letters or bool(_LETTER.search(words[0]))
+            self._word = words[1]

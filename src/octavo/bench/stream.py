@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from octavo.bench.counting import Counts, count_tokens
+from octavo.bench.counting import count_tokens
 from octavo.bench.record import Chunk, Kind
 from octavo.bench.sentence import FirstSentence
 
@@ -22,8 +22,9 @@ __all__ = ["AnswerReader", "Keep", "error_message"]
 Keep = Literal["text", "ids"] | None
 """What of an answer a later prompt will need."""
 
+_ROW = 6
 _NONE = -1
-"""In the rows of numbers: not said."""
+"""In a row: not said."""
 
 
 class _Details(msgspec.Struct, gc=False):
@@ -84,12 +85,12 @@ _SENTENCE, _EMPTY = int(Kind.SENTENCE), int(Kind.EMPTY)
 
 
 class AnswerReader:
-    """One answer. Numbers are kept in rows, 7 words an event, until `chunks`: millions of events are usual."""
+    """One answer. Its events are kept as rows of numbers until `chunks`: millions of them are usual."""
 
     __slots__ = (
-        "_characters", "_finish_at", "_ids", "_keep", "_kinds", "_logprobs", "_pieces", "_sentence", "_times",
-        "_token_ids", "_usage", "cached_tokens", "done_us", "error", "finish_reason", "first_text_us", "id",
-        "input_tokens", "output_tokens", "reasoning_tokens", "texts",
+        "_finish_at", "_keep", "_pieces", "_rows", "_sentence", "_token_ids", "cached_tokens", "done_us",
+        "error", "finish_reason", "first_text_us", "id", "input_tokens", "output_tokens",
+        "reasoning_tokens", "texts",
     )  # fmt: skip
 
     def __init__(self, keep: Keep = None) -> None:
@@ -108,12 +109,8 @@ class AnswerReader:
         self.texts = 0
         """Events with text."""
         self._keep = keep
-        self._times = array("q")
-        self._characters = array("q")
-        self._kinds = array("q")
-        self._usage = array("q")
-        self._ids = array("q")
-        self._logprobs = array("q")
+        self._rows = array("q")
+        """Of each event _ROW numbers: when, characters, kind, usage so far, token ids, logprobs."""
         self._finish_at: int | None = None
         self._sentence: FirstSentence | None = FirstSentence()
         self._pieces: list[str] = []
@@ -123,13 +120,13 @@ class AnswerReader:
         """One event's data."""
         if data == b"[DONE]":
             self.done_us = at_us
-            self._row(at_us, 0, _DONE, _NONE, 0, 0)
+            self._rows.extend((at_us, 0, _DONE, _NONE, 0, 0))
             return
         try:
             event = _decode(data)
         except msgspec.MsgspecError as error:
             shown = data[:80].decode(errors="replace")
-            self._failed(f"event {len(self._times)} cannot be read ({error}): {shown}", at_us)
+            self._failed(f"event {len(self._rows) // _ROW} cannot be read ({error}): {shown}", at_us)
             return
         if event.error is not None:
             self._failed(_message_of(event.error), at_us)
@@ -171,7 +168,7 @@ class AnswerReader:
                 if choice.finish_reason is not None:
                     kind |= _FINISH
                     self.finish_reason = choice.finish_reason
-                    self._finish_at = len(self._times)
+                    self._finish_at = len(self._rows) // _ROW
                 if choice.token_ids:
                     ids += len(choice.token_ids)
                     if self._keep == "ids" and choice.index == 0:
@@ -191,18 +188,27 @@ class AnswerReader:
             if self.first_text_us is None:
                 self.first_text_us = at_us
             self.texts += 1
-        self._row(at_us, characters, kind, counted, ids, logprobs)
+        self._rows.extend((at_us, characters, kind, counted, ids, logprobs))
 
     def close(self) -> None:
         """The stream has ended, well or not."""
         if self._sentence is not None and (at := self._sentence.close()) is not None:
-            self._kinds[at] |= _SENTENCE
+            self._rows[at * _ROW + 2] |= _SENTENCE
         self._sentence = None
 
     def chunks(self) -> tuple[list[Chunk], str, int | None]:
         """The events, how their tokens were counted, and the answer's tokens. Call `close` before."""
-        counts = self._counts()
-        rows = zip(self._times, counts.tokens, self._characters, self._kinds, strict=True)
+        times, characters, kinds, *said = (self._rows[column::_ROW] for column in range(_ROW))
+        usage, ids, logprobs = said
+        counts = count_tokens(
+            characters,
+            self._finish_at,
+            total=self.output_tokens,
+            usage=[None if one == _NONE else one for one in usage],
+            ids=ids,
+            logprobs=logprobs,
+        )
+        rows = zip(times, counts.tokens, characters, kinds, strict=True)
         return [Chunk(*row) for row in rows], counts.counted, counts.total
 
     @property
@@ -215,32 +221,24 @@ class AnswerReader:
         """The answer's, where they were to be kept and the server told them."""
         return self._token_ids
 
-    def _row(self, at_us: int, characters: int, kind: int, usage: int, ids: int, logprobs: int) -> None:
-        self._times.append(at_us)
-        self._characters.append(characters)
-        self._kinds.append(kind)
-        self._usage.append(usage)
-        self._ids.append(ids)
-        self._logprobs.append(logprobs)
-
     def _said(self, text: str, index: int) -> int:
         """Text of the answer in the event that is being read; what its kind has more."""
         if index:
             return 0
         if self._keep == "text":
             self._pieces.append(text)
-        here = len(self._times)
+        here = len(self._rows) // _ROW
         if self._sentence is None or (at := self._sentence.feed(text, here)) is None:
             return 0
         self._sentence = None
         if at == here:
             return _SENTENCE
-        self._kinds[at] |= _SENTENCE
+        self._rows[at * _ROW + 2] |= _SENTENCE
         return 0
 
     def _failed(self, message: str, at_us: int) -> None:
         self.error = self.error or message
-        self._row(at_us, 0, _ERROR, _NONE, 0, 0)
+        self._rows.extend((at_us, 0, _ERROR, _NONE, 0, 0))
 
     def _used(self, usage: _Usage) -> None:
         if usage.prompt_tokens is not None:
@@ -251,16 +249,6 @@ class AnswerReader:
             self.cached_tokens = details.cached_tokens
         if (details := usage.completion_tokens_details) is not None and details.reasoning_tokens is not None:
             self.reasoning_tokens = details.reasoning_tokens
-
-    def _counts(self) -> Counts:
-        return count_tokens(
-            self._characters,
-            self._finish_at,
-            total=self.output_tokens,
-            usage=[None if one == _NONE else one for one in self._usage],
-            ids=self._ids,
-            logprobs=self._logprobs,
-        )
 
 
 def error_message(data: bytes) -> str:
