@@ -28,15 +28,18 @@ from typing import Any, cast
 import httptools
 import numpy as np
 import uvloop
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.engine import processor
 from octavo.bench.client import Progress, run
 from octavo.bench.connection import fetch
+from octavo.bench.measures import measure
 from octavo.bench.pacing import Alarm
-from octavo.bench.record import Kind, Run
+from octavo.bench.record import Chunk, Kind, Run
 from octavo.bench.target import discover
+from octavo.bench.window import whole
 from octavo.workload.request import Part, Request
 
 TOKENS = 160
@@ -46,9 +49,10 @@ FIRST_S = 0.1
 
 
 class Script(asyncio.Protocol):
-    """A server's connection: events at even times, and when each was written."""
+    """A server's connection: events at even times."""
 
     stamps: dict[str, list[int]]
+    """Of each request when it was read, and when each event with text was written."""
     gap_s: float
 
     def __init__(self) -> None:
@@ -84,13 +88,8 @@ class Script(asyncio.Protocol):
         else:
             body = json.loads(self._body)
             name = str(len(self.stamps))
-            Stream(
-                self._transport,
-                name,
-                body["max_tokens"],
-                len(body["prompt"]),
-                self.stamps.setdefault(name, []),
-            )
+            self.stamps[name] = stamps = [time.perf_counter_ns()]
+            Stream(self._transport, name, body["max_tokens"], len(body["prompt"]), stamps)
 
     def _whole(self, data: bytes, status: int) -> None:
         assert self._transport is not None
@@ -179,7 +178,7 @@ def deviations_us(found: Run, stamps: dict[str, list[int]], start_ns: int) -> np
     """Of each event with text, how long after the server's write it was stamped."""
     late = []
     for exchange in found.exchanges:
-        written = stamps.get(exchange.request_id or "", [])
+        written = stamps.get(exchange.request_id or "", [])[1:]
         read = [chunk.at_us for chunk in exchange.chunks if chunk.kind & Kind.ANSWER]
         late += [at - (ns - start_ns) / 1000 for at, ns in zip(read, written, strict=False)]
     return np.array(late)
@@ -223,6 +222,37 @@ def report(console: Console, found: Run, stamps: dict[str, list[int]], start_ns:
         ("errors", str(sum(one.error not in (None, "client") for one in found.exchanges))),
     ):
         table.add_row(name, value)
+    console.print(table)
+
+
+def compare_truth(console: Console, found: Run, stamps: dict[str, list[int]], start_ns: int) -> None:
+    """The metrics of a run beside those of the same run with the server's stamps in place of the client's."""
+    table = Table("", "measured ms", "the server's own", "difference", box=None)
+    told = [one for one in found.exchanges if one.error is None and one.request_id in stamps]
+    true = []
+    for one in told:
+        read, *written = ((ns - start_ns) // 1000 for ns in stamps[one.request_id or ""])
+        times = iter(written)
+        chunks = [
+            Chunk(
+                next(times) if chunk.kind & Kind.ANSWER else written[-1],
+                chunk.tokens,
+                chunk.characters,
+                chunk.kind,
+            )
+            for chunk in one.chunks
+        ]
+        true.append(
+            replace(one, chunks=chunks, intended_us=read, started_us=read, sent_us=read, end_us=written[-1])
+        )
+    window = whole(found)
+    ours, theirs = (measure(replace(found, exchanges=exchanges), window=window) for exchanges in (told, true))
+    for metric in ("ttft", "ttft_intended", "tpot", "itl", "icl", "e2e"):
+        for stat in ("p50", "p90", "p99", "max"):
+            value, truth = (one.value(f"{metric}_{stat}") for one in (ours, theirs))
+            if value is not None and truth is not None:
+                difference = f"{(value - truth) * 1e3:+.3f}"
+                table.add_row(f"{metric}_{stat}", f"{value * 1e3:.3f}", f"{truth * 1e3:.3f}", difference)
     console.print(table)
 
 
@@ -293,6 +323,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=8000.0)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--sends", action="store_true")
+    parser.add_argument("--truth", action="store_true")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--role")
     options = parser.parse_args()
@@ -320,7 +351,10 @@ def main() -> None:
             profile.dump_stats(options.profile)
         else:
             found = uvloop.run(load(url, options.streams, gap_s, options.seconds))
-    report(console, *found, options.seconds)
+    if options.truth:
+        compare_truth(console, *found)
+    else:
+        report(console, *found, options.seconds)
 
 
 if __name__ == "__main__":

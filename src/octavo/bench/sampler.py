@@ -18,6 +18,7 @@ from octavo.bench.record import ClientSample
 __all__ = ["INTERVAL_S", "quiet_collector", "sample"]
 
 INTERVAL_S = 0.1
+_INTERVAL_NS = round(INTERVAL_S * 1e9)
 _YOUNG_OBJECTS = 100_000
 
 
@@ -31,23 +32,21 @@ async def sample(
     also: Callable[[], None] | None = None,
 ) -> None:
     """Adds a sample each INTERVAL_S, until it is cancelled. `also` is called with each."""
-    loop = asyncio.get_running_loop()
     at, used = clock_ns(), cpu_ns()
-    due = loop.time() + INTERVAL_S
+    due = at + _INTERVAL_NS
     while True:
-        await asyncio.sleep(max(0.0, due - loop.time()))
-        lag_s = loop.time() - due
+        await asyncio.sleep(max(0, due - clock_ns()) / 1e9)
         now, now_used = clock_ns(), cpu_ns()
         samples.append(
             ClientSample(
                 at_us=(now - start_ns) // 1000,
                 cpu=(now_used - used) / max(1, now - at),
-                lag_us=max(0, round(lag_s * 1e6)),
+                lag_us=max(0, now - due) // 1000,
                 running=running(),
             )
         )
         at, used = now, now_used
-        due = max(due + INTERVAL_S, loop.time())
+        due = max(due + _INTERVAL_NS, now)
         if also is not None:
             also()
         if gc.get_count()[0] > _YOUNG_OBJECTS:
