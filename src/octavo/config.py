@@ -14,6 +14,7 @@ __all__ = [
     "PolicyName",
     "Pooling",
     "ProfileName",
+    "RouterName",
 ]
 
 KvDtype = Literal["bf16", "fp32", "int8"]
@@ -23,6 +24,7 @@ KvDtype = Literal["bf16", "fp32", "int8"]
 PolicyName = Literal["static", "continuous", "prefill-first", "stall-free"]
 AllocatorName = Literal["paged", "reserved-max", "reserved-pow2", "reserved-oracle"]
 ProfileName = Literal["chat", "autocomplete", "voice", "rag", "batch"]
+RouterName = Literal["round-robin", "least-loaded", "power-of-two", "cache-aware"]
 Pooling = Literal["last", "mean"]
 """What stands for a whole text: its last token's final hidden state, or the mean of all."""
 DEFAULT_POOLING: Pooling = "last"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from octavo.config import AllocatorName, PolicyName
+from octavo.config import AllocatorName, PolicyName, RouterName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,6 +101,13 @@ def simulate(
         bool,
         typer.Option("--prefix-cache/--no-prefix-cache", rich_help_panel=_KNOBS, help="Reuse beginnings."),
     ] = True,
+    replicas: Annotated[
+        int,
+        typer.Option(min=1, max=10_000, metavar="COUNT", rich_help_panel=_MACHINE, help="So many servers."),
+    ] = 1,
+    router: Annotated[
+        RouterName, typer.Option(rich_help_panel=_MACHINE, help="Which of them gets a request.")
+    ] = "least-loaded",
     slo: Annotated[
         str | None,
         typer.Option(
@@ -154,7 +161,8 @@ def simulate(
         prefix_cache=prefix_cache,
     )
     assert workload is not None
-    _simulate(console, deployment, workload, _changed(workload, rate, requests, seed), slo, output, html)
+    changed = _changed(workload, rate, requests, seed)
+    _simulate(console, deployment, (replicas, router), workload, changed, slo, output, html)
 
 
 def _changed(name: str, rate: float | None, requests: int | None, seed: int | None) -> Workload:
@@ -173,6 +181,7 @@ def _changed(name: str, rate: float | None, requests: int | None, seed: int | No
 def _simulate(
     console: Console,
     deployment: Deployment,
+    several: tuple[int, RouterName],
     name: str,
     workload: Workload,
     slo: str | None,
@@ -187,23 +196,28 @@ def _simulate(
     for fact, words in deployment.facts():
         console.print(f"{fact:>15}  {words}", markup=False)
     console.print()
-    runs = _runs(deployment, workload)
-    record = _record(deployment, name, workload, [runs["typical"]])
+    runs = _runs(deployment, several, workload)
+    record = _record(deployment, several, name, workload, [runs["typical"]])
     if output is not None:
         record.write(output)
     made = report(record, slo=target)
     print_summary(made, console)
-    _range(console, {key: report(_record(deployment, name, workload, [run])) for key, run in runs.items()})
+    _range(
+        console,
+        {key: report(_record(deployment, several, name, workload, [run])) for key, run in runs.items()},
+    )
     if html is not None:
         from octavo.bench.page import page
 
         html.write_text(page(made).html(), encoding="utf-8")
 
 
-def _runs(deployment: Deployment, workload: Workload) -> dict[str, Run]:
+def _runs(deployment: Deployment, several: tuple[int, RouterName], workload: Workload) -> dict[str, Run]:
     """With each assumption of how much of its peaks the machine reaches."""
+    from octavo.simulation.cluster import Cluster
     from octavo.simulation.replica import Replica
     from octavo.simulation.roofline import EFFICIENCIES
+    from octavo.simulation.routers import router_named
     from octavo.simulation.run import simulate as run
     from octavo.timing.clock import ManualClock
     from octavo.workload.arrivals import Closed
@@ -212,9 +226,11 @@ def _runs(deployment: Deployment, workload: Workload) -> dict[str, Run]:
     clients = workload.arrivals.clients if isinstance(workload.arrivals, Closed) else None
     made = {}
     for name, efficiency in EFFICIENCIES.items():
-        replica = Replica(deployment.settings, deployment.pace_with(efficiency), ManualClock())
+        count, router = several
+        pace = deployment.pace_with(efficiency)
+        replicas = [Replica(deployment.settings, pace, ManualClock()) for _ in range(count)]
         made[name] = run(
-            replica,
+            Cluster(replicas, router_named(router)),
             requests_of(workload),
             clients=clients,
             seed=workload.seed,
@@ -223,7 +239,9 @@ def _runs(deployment: Deployment, workload: Workload) -> dict[str, Run]:
     return made
 
 
-def _record(deployment: Deployment, name: str, workload: Workload, runs: list[Run]) -> Record:
+def _record(
+    deployment: Deployment, several: tuple[int, RouterName], name: str, workload: Workload, runs: list[Run]
+) -> Record:
     import msgspec
 
     import octavo
@@ -235,10 +253,14 @@ def _record(deployment: Deployment, name: str, workload: Workload, runs: list[Ru
         model=deployment.model,
         api="completions",
         server=f"octavo {octavo.__version__}, simulated, uncalibrated",
-        machine={"hardware": deployment.hardware, "accelerators": deployment.tensor_parallel},
+        machine={
+            "hardware": deployment.hardware,
+            "accelerators": deployment.tensor_parallel,
+            "replicas": several[0],
+        },
         name=name,
         workload=msgspec.to_builtins(workload),
-        options=msgspec.to_builtins(deployment),
+        options={**msgspec.to_builtins(deployment), "replicas": several[0], "router": several[1]},
         runs=runs,
     )
 

@@ -10,6 +10,7 @@ from octavo.errors import ClientError
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Service
 from octavo.scheduling.outputs import SequenceOutput
+from octavo.simulation.cluster import Cluster
 from octavo.simulation.prompts import prompt_of
 from octavo.simulation.replica import Progress, Replica, microseconds
 from octavo.timing.virtual import only_virtual_time, real_time
@@ -26,7 +27,7 @@ _SAMPLE_US = 1_000_000
 
 
 def simulate(
-    replica: Replica,
+    served: Replica | Cluster,
     requests: Iterable[Request],
     *,
     clients: int | None = None,
@@ -37,10 +38,11 @@ def simulate(
     """Run until every request has its answer. `clients`: of a closed loop.
 
     `on_progress`: called now and then with requests answered and seconds of virtual time. Every request enters at the
-    first step that begins at its time or later, as a message does that reaches an engine.
+    first step of its replica that begins at its time or later, as a message does that reaches an engine.
     """
+    cluster = Cluster([served]) if isinstance(served, Replica) else served
     with only_virtual_time():
-        return _Simulation(replica, Agenda(requests, clients=clients), on_progress).run(
+        return _Simulation(cluster, Agenda(requests, clients=clients), on_progress).run(
             Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[])
         )
 
@@ -49,10 +51,9 @@ class _Simulation:
     """One run on its way."""
 
     def __init__(
-        self, replica: Replica, agenda: Agenda, on_progress: Callable[[int, float], None] | None
+        self, cluster: Cluster, agenda: Agenda, on_progress: Callable[[int, float], None] | None
     ) -> None:
-        self._replica = replica
-        self._clock = replica.clock
+        self._cluster = cluster
         self._agenda = agenda
         self._on_progress = on_progress
         self._open: dict[str, Exchange] = {}
@@ -62,37 +63,52 @@ class _Simulation:
 
     def run(self, run: Run) -> Run:
         """Fill it."""
-        replica, agenda = self._replica, self._agenda
+        cluster, agenda = self._cluster, self._agenda
         while True:
-            now_us = microseconds(self._clock.now_s())
-            self._let_in(now_us)
-            next_us = agenda.next_us
-            if replica.idle:
-                if next_us is None:
-                    break
-                self._clock.advance_to(max(self._clock.now_s(), next_us / 1e6))
+            now_us, next_us = cluster.now_us, agenda.next_us
+            if next_us is not None and (now_us is None or next_us <= now_us):
+                self._let_in(next_us)
                 continue
+            if now_us is None:
+                break
             if now_us >= self._sample_due_us:
                 self._sample(now_us)
             due_us = self._sample_due_us
-            self._take(replica.advance(due_us if next_us is None else min(next_us, due_us)))
+            until_us = due_us if next_us is None else min(next_us, due_us)
+            # Several steps at once only where no answer of another replica can bring about a request between them.
+            self._take(cluster.advance(until_us, one_step=bool(agenda.waiting) and not cluster.alone))
             if self._on_progress is not None:
                 with real_time():
-                    self._on_progress(len(self._done), self._clock.now_s())
-        self._sample(microseconds(self._clock.now_s()))
+                    self._on_progress(len(self._done), now_us / 1e6)
+        run.end_us = max((one.end_us for one in self._done), default=0)
+        self._sample(run.end_us)
         run.exchanges = sorted(self._done, key=lambda one: one.index)
         run.server = self._server
-        run.end_us = max((one.end_us for one in self._done), default=0)
         return run
 
-    def _let_in(self, now_us: int) -> None:
-        for at_us, request in self._agenda.take(now_us):
+    def _let_in(self, until_us: int) -> None:
+        for at_us, request in self._agenda.take(until_us):
             exchange = _exchange(request, at_us)
-            if _enter(self._replica, request, exchange):
+            if self._enter(request, exchange):
                 self._open[str(request.index)] = exchange
             else:
                 self._done.append(exchange)
                 self._agenda.answered(request.index, at_us)
+
+    def _enter(self, request: Request, exchange: Exchange) -> bool:
+        """Hand the request to an engine; one that can never fit is refused as the server's edge would."""
+        prompt = prompt_of(request)
+        params = SamplingParams(max_tokens=request.output_tokens, temperature=0.0, seed=0, ignore_eos=True)
+        exchange.input_tokens = len(prompt)
+        try:
+            self._cluster.capacity.check(prompt, params)
+        except ClientError as error:
+            exchange.error, exchange.status, exchange.message = "status", 400, str(error)
+            return False
+        service = Service(priority=request.priority, tenant=request.tenant or "")
+        at_us = exchange.intended_us
+        self._cluster.enter(Add(str(request.index), prompt, params, at_us / 1e6, service=service), at_us)
+        return True
 
     def _take(self, progress: Progress) -> None:
         ends_us = [microseconds(end) for end in progress.ends_s]
@@ -106,22 +122,7 @@ class _Simulation:
 
     def _sample(self, now_us: int) -> None:
         self._sample_due_us = now_us + _SAMPLE_US
-        self._server.append(ServerSample(now_us, _readings(self._replica)))
-
-
-def _enter(replica: Replica, request: Request, exchange: Exchange) -> bool:
-    """Hand the request to the engine; one that can never fit is refused as the server's edge would."""
-    prompt = prompt_of(request)
-    params = SamplingParams(max_tokens=request.output_tokens, temperature=0.0, seed=0, ignore_eos=True)
-    exchange.input_tokens = len(prompt)
-    try:
-        replica.capacity.check(prompt, params)
-    except ClientError as error:
-        exchange.error, exchange.status, exchange.message = "status", 400, str(error)
-        return False
-    service = Service(priority=request.priority, tenant=request.tenant or "")
-    replica.add(Add(str(request.index), prompt, params, exchange.intended_us / 1e6, service=service))
-    return True
+        self._server.append(ServerSample(now_us, self._cluster.readings()))
 
 
 def _exchange(request: Request, at_us: int) -> Exchange:
@@ -161,18 +162,3 @@ def _note(exchange: Exchange, item: SequenceOutput, ends_us: list[int]) -> None:
     exchange.output_tokens = sum(chunk.tokens for chunk in exchange.chunks)
     if exchange.chunks:
         exchange.chunks[-1].kind |= Kind.FINISH
-
-
-def _readings(replica: Replica) -> dict[str, float]:
-    stats = replica.stats
-    return {
-        "running": stats.running,
-        "waiting": stats.waiting,
-        "kv_use": stats.blocks_used / stats.blocks_total,
-        "prefix_queried_tokens": stats.prefix_queried_tokens,
-        "prefix_hit_tokens": stats.prefix_hit_tokens,
-        "preemptions": stats.preemptions,
-        "prompt_tokens": stats.prompt_tokens,
-        "generated_tokens": stats.generation_tokens,
-        "busy_s": replica.busy_s,
-    }
