@@ -148,7 +148,7 @@ def share_interval(hits: int, of: int, level: float = 0.95) -> Interval:
 
 
 def bootstrap(
-    blocks: Sequence[Sequence[float]],
+    blocks: Sequence[Sequence[float] | NDArray[np.float64]],
     statistic: Callable[[NDArray[np.float64]], float],
     *,
     draws: int = 1000,

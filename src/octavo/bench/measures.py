@@ -23,7 +23,7 @@ from octavo.bench.times import Times
 from octavo.bench.validity import judge
 from octavo.bench.window import Window, choose
 
-__all__ = ["ErrorCount", "Group", "Measures", "distributions", "measure"]
+__all__ = ["ErrorCount", "Group", "Measures", "distributions", "measure", "within"]
 
 
 _Key = TypeVar("_Key", str, int)
@@ -112,7 +112,7 @@ def measure(run: Run, *, window: Window | None = None, slo: Slo | None = None) -
     window = choose(run) if window is None else window
     times = Times(run)
     inside = _inside(times, window)
-    good = times.ok if slo is None else times.ok & _within(times, slo)
+    good = times.ok if slo is None else times.ok & within(times, slo)
     found = {name: times.distribution(name, inside) for name in DISTRIBUTIONS}
     everyone = _group(times, inside, good, found)
     scalars = {
@@ -158,13 +158,13 @@ def _inside(times: Times, window: Window) -> Bools:
     return (times.intended_us >= window.start_us) & (times.intended_us < window.end_us)
 
 
-def _within(times: Times, slo: Slo) -> Bools:
+def within(times: Times, slo: Slo) -> Bools:
     """Whether each request keeps every bound, as `Slo.good` says it of one."""
-    within = np.ones(len(times.ok), dtype=bool)
+    kept = np.ones(len(times.ok), dtype=bool)
     for bound in slo.requests:
         values = times.values(bound.metric, bound.share)
-        within &= np.isnan(values) | (values < bound.bound if bound.sign == "<" else values <= bound.bound)
-    return within
+        kept &= np.isnan(values) | (values < bound.bound if bound.sign == "<" else values <= bound.bound)
+    return kept
 
 
 def _group(times: Times, which: Bools, good: Bools, found: dict[str, Distribution]) -> Group:

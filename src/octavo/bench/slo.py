@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from octavo.bench.definitions import DISTRIBUTIONS, Unit, definition, known, split
-from octavo.bench.times import ExchangeTimes
+from octavo.bench.times import GAPS, ExchangeTimes
 from octavo.errors import InvalidParameter
 
 __all__ = ["Judged", "Measured", "Part", "RequestBound", "Slo", "Verdict", "label", "show"]
@@ -37,9 +37,6 @@ _KINDS: dict[Unit, Kind] = {
 }
 _OF_REQUESTS = tuple(name for name in DISTRIBUTIONS if definition(name).better == "lower")
 """What a client may ask of each of its requests; how late the measuring process was is not the server's."""
-_POOLED = ("itl", "icl")
-"""Of which a request has many values."""
-
 _UNITS = {"us": (1.0, 1e6), "µs": (1.0, 1e6), "ms": (1.0, 1e3), "s": (1.0, 1.0), "m": (60.0, 1.0)}
 """Seconds, as times and over: 700 / 1000 is the same number as 0.7, and 700 × 0.001 is not."""
 _PART = re.compile(r"([^<>=]*?)\s*(<=|>=|<|>)\s*([^<>=]*)")
@@ -124,11 +121,7 @@ class RequestBound:
 
     def of(self, times: ExchangeTimes) -> float | None:
         """What this bounds of one request, in seconds; None where the request has no such value."""
-        if self.metric in _POOLED:
-            gaps = times.itl if self.metric == "itl" else times.icl
-            return gaps.percentile(100.0 if self.share is None else 100.0 * self.share)
-        value: float | None = getattr(times, f"{self.metric}_s")
-        return value
+        return times.value(self.metric, self.share)
 
     def keeps(self, value: float | None) -> bool:
         """A good answer without the value (one token has no gap) keeps it."""
@@ -340,7 +333,7 @@ def _from_percentiles(parts: Iterable[Part], each: dict[str, RequestBound]) -> t
                 highest.get(metric, (0.0, part)), (_quantile(stat), part), key=lambda one: one[0]
             )
     return tuple(
-        RequestBound(metric, part.sign, part.bound, q if metric in _POOLED else None)
+        RequestBound(metric, part.sign, part.bound, q if metric in GAPS else None)
         for metric, (q, part) in highest.items()
     )
 

@@ -190,6 +190,19 @@ class Times:
             return self._itl_us, self._itl_owner, self._zeros
         return self._icl_us, self._icl_owner, np.zeros_like(self._zeros)
 
+    def each(self, metric: str) -> list[Floats]:
+        """Of each request all its values, in seconds: one, or its gaps; empty where it has none."""
+        if metric not in GAPS:
+            return [
+                value[~np.isnan(value)] for value in np.split(self.columns[metric] / 1e6, len(self.exchanges))
+            ]
+        gaps_us, owner, zeros = self._gaps_of(metric)
+        ends = np.searchsorted(owner, np.arange(len(zeros) + 1))
+        return [
+            np.concatenate((np.zeros(zeros[place]), gaps_us[ends[place] : ends[place + 1]] / 1e6))
+            for place in range(len(zeros))
+        ]
+
     def of(self, place: int) -> ExchangeTimes:
         """One request's, by its place in the run."""
         values = {name: _seconds(float(self.columns[name][place])) for name in PER_REQUEST}
