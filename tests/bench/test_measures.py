@@ -187,8 +187,8 @@ def test_errors_are_counted_by_kind_and_status() -> None:
     exchanges = [answer(10 * place, 50, 10, 5) for place in range(5)]
     for place, (error, status, message) in enumerate(
         [
-            ("status", 503, "full"),
             ("status", 429, None),
+            ("status", 503, "full"),
             ("status", 503, "still full"),
             ("timeout", 200, None),
         ]
@@ -226,6 +226,17 @@ def test_tenants_priorities_and_turns_have_numbers_of_their_own() -> None:
         for name, summary in found.all.summaries.items():
             counts = [part.summaries[name].count for part in parts if name in part.summaries]
             assert sum(counts) == summary.count
+
+
+def test_groups_have_only_what_is_in_the_window() -> None:
+    exchanges = [answer(100 * place, 50 + place, 10, 5, tenant="ab"[place % 2]) for place in range(40)]
+    found = measure(run(exchanges), window=Window(start_us=1_000_000, end_us=2_000_000, rule=""))
+    assert {name: group.requests for name, group in found.tenants.items()} == {"a": 5, "b": 5}
+    assert {name: group.summaries["itl"].count for name, group in found.tenants.items()} == {"a": 20, "b": 20}
+    assert {name: group.summaries["ttft"].max for name, group in found.tenants.items()} == {
+        "a": 0.068,
+        "b": 0.069,
+    }
 
 
 def test_one_tenant_without_a_name_one_priority_and_one_turn_are_no_groups() -> None:

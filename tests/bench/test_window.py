@@ -54,6 +54,12 @@ def test_too_few_requests_are_measured_whole() -> None:
     assert found.rule == "the whole run: a steady part of it would have 8 requests"
 
 
+def test_ten_requests_are_enough() -> None:
+    # Of 12, the first two are warm-up and the last one ends it; of 13 there are ten between.
+    assert not choose(run([answer(100 * place, 10, 10, 2) for place in range(12)])).steady
+    assert choose(run([answer(100 * place, 10, 10, 2) for place in range(13)])).steady
+
+
 def test_a_crowd_at_one_moment_has_no_steady_part() -> None:
     found = choose(run([answer(0, 10 + place, 10, 2) for place in range(100)]))
     assert not found.steady
