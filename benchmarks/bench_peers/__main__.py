@@ -54,7 +54,9 @@ def main() -> None:
     with _at(options.url, options.model, options.server) as url, tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         tokenizer = options.tokenizer or tokenizer_folder(options.model, folder / "tokenizer")
-        warm = measure(url, options.model, replace(load, requests=2, clients=1, rate=None), options.rounds)
+        warm = measure(
+            url, options.model, replace(load, requests=2, clients=1, rate=None), options.rounds, folder
+        )
         counted = all(one.output_tokens is not None for one in warm.exchanges)
         for number in range(options.rounds):
             prompts = folder / f"prompts-{number}.jsonl"
@@ -64,7 +66,7 @@ def main() -> None:
             for side in sides:
                 console.print(f"round {number + 1} of {options.rounds}: {side or 'octavo'}", style="dim")
                 if side is None:
-                    run = measure(url, options.model, load, number)
+                    run = measure(url, options.model, load, number, folder)
                     for tool in TOOLS:
                         report = recompute(run, tool)
                         _add(ours[tool], {name: report.value(name) for name in COMPARED[tool]})

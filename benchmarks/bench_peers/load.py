@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
@@ -14,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from octavo.bench.client import run
-from octavo.bench.record import Run
-from octavo.bench.target import discover
+import msgspec
+
+from octavo.bench.record import Record, Run
 from octavo.models.store import open_model
-from octavo.workload import Request, Workload, requests_of
+from octavo.workload import Workload, requests_of
 from octavo.workload.arrivals import Closed, Constant
 from octavo.workload.lengths import Fixed, Uniform
 
@@ -26,6 +25,8 @@ __all__ = ["Kind", "Load", "measure", "served", "tokenizer_folder"]
 
 Kind = Literal["octavo", "paced"]
 """All of Octavo, or its server over an engine that computes nothing and keeps a pace."""
+_MEASURED = (0, 3)
+"""Exit codes: measured, and measured though the machine was busy."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +43,21 @@ class Load:
     chat: bool
     """Else plain completions."""
 
-    def made(self, seed: int) -> list[Request]:
-        """The requests of our workload. Another seed asks other words."""
+    def workload(self, seed: int) -> Workload:
+        """As ours describes it. Another seed asks other words."""
         arrivals = Closed(clients=self.clients) if self.clients else Constant(rate=self.rate or 1.0)
-        workload = Workload(
+        return Workload(
             seed=seed,
             requests=self.requests,
             arrivals=arrivals,
             input=Uniform(min=self.input // 2, max=self.input * 3 // 2),
             output=Fixed(tokens=self.output),
         )
-        return list(requests_of(workload))
 
     def write(self, seed: int, path: Path) -> None:
         """The same prompts as JSON lines, under the names that the tools look for."""
         with path.open("w") as file:
-            for request in self.made(seed):
+            for request in requests_of(self.workload(seed)):
                 text = request.prompt_text()
                 row = {"prompt": text, "text": text, "output_tokens": self.output}
                 file.write(json.dumps(row) + "\n")
@@ -68,33 +68,35 @@ class Load:
         return f"{self.requests} requests of {self.input} words, {self.output} tokens each, {how}, {route}"
 
 
-def measure(url: str, model: str, load: Load, seed: int) -> Run:
-    """With our client. Raises BenchError for a server that cannot be measured, RuntimeError for a failed request."""
-
-    async def measured() -> Run:
-        target = await discover(
-            url, model=model, api="chat" if load.chat else "completions", prompts="text", exact_output=True
-        )
-        return await run(
-            target,
-            load.made(seed),
-            clients=load.clients,
-            rate=load.rate,
-            seed=seed,
-        )
-
-    done = asyncio.run(measured())
-    failed = [one for one in done.exchanges if one.error is not None]
+def measure(url: str, model: str, load: Load, seed: int, folder: Path) -> Run:
+    """With `octavo bench`, which leaves its record in the folder. Raises RuntimeError, also for a failed request."""
+    workload, record = folder / "workload.json", folder / "record.json.gz"
+    workload.write_bytes(msgspec.json.encode(load.workload(seed)))
+    command = [sys.executable, "-m", "octavo", "bench", url, "--workload", str(workload), "--model", model]
+    command += [
+        "--api",
+        "chat" if load.chat else "completions",
+        "--prompts",
+        "text",
+        "--quiet",
+        "-o",
+        str(record),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in _MEASURED:
+        raise RuntimeError(f"octavo bench: {done.stderr.strip()[-500:]}")
+    run = Record.read(record).runs[0]
+    failed = [one for one in run.exchanges if one.error is not None]
     if failed:
         raise RuntimeError(
             f"{len(failed)} requests failed, the first with {failed[0].error}: {failed[0].message}"
         )
-    short = [one for one in done.exchanges if one.output_tokens not in (None, load.output)]
+    short = [one for one in run.exchanges if one.output_tokens not in (None, load.output)]
     if short:
         raise RuntimeError(
             f"{len(short)} answers have not {load.output} tokens; the loads would not be equal"
         )
-    return done
+    return run
 
 
 @contextmanager
@@ -105,11 +107,10 @@ def served(model: str, kind: Kind) -> Iterator[str]:
     options = ["--no-prefix-cache", "--speculation", "off", "--no-access-log"] if kind == "octavo" else []
     with tempfile.TemporaryDirectory() as data:
         command = [sys.executable, "-m", *module, "--port", "0", "--data-dir", data, *options]
+        # To a file: the paced engine has no heart that beats, which its server tells again and again.
         log = Path(data) / "stderr.log"
-        with log.open(
-            "w"
-        ) as output:  # the paced engine has no heart that beats, which the server tells again and again
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True)
+        with log.open("w") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert process.stdout is not None
         try:
             greeting = process.stdout.readline().split()

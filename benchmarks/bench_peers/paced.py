@@ -1,6 +1,6 @@
 """`octavo serve` over an engine that computes nothing and keeps a pace: times that do not depend on a busy machine.
 
-python -m benchmarks.bench_peers.paced smollm2 --port 0 --data-dir FOLDER [--rate 25] [--prompt-rate 500]
+python -m benchmarks.bench_peers.paced smollm2 --port 0 --data-dir FOLDER [--rate 50] [--prompt-rate 500]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("model", help="whose vocabulary it has")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--data-dir", required=True)
-    parser.add_argument("--rate", type=float, default=25.0, help="tokens of each stream a second")
+    parser.add_argument("--rate", type=float, default=50.0, help="tokens of each stream a second")
     parser.add_argument("--prompt-rate", type=float, default=500.0, help="tokens of each prompt a second")
     options = parser.parse_args()
     pace = ["--rate", str(options.rate), "--prompt-rate", str(options.prompt_rate)]

@@ -66,7 +66,8 @@ def print_compat(report: CompatReport, console: Console) -> None:
             value.name, f"{value.value:,.4g}" if abs(value.value) < 1e4 else f"{value.value:,.0f}", value.unit
         )
     console.print(table)
-    for note in dict.fromkeys([*report.notes, *(value.note for value in report.values if value.note)]):
+    told = (f"{value.name.partition('.')[0]}: {value.note}." for value in report.values if value.note)
+    for note in dict.fromkeys([*report.notes, *told]):
         _item(console, note)
 
 
