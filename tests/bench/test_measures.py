@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.bench.measures import Group, Measures, measure
-from octavo.bench.record import Exchange, Run, ServerSample
+from octavo.bench.record import Exchange, Kind, Run, ServerSample
 from octavo.bench.slo import Slo
 from octavo.bench.times import Times
 from octavo.bench.window import Window, whole
@@ -93,6 +93,13 @@ def _random_exchange(draws: random.Random, place: int) -> Exchange:
         chunks.append(event(at, tokens=draws.choice([0, 1, 1, 1, 3])))
         at += draws.randint(0, 30)
     return exchange(place * 10, chunks, error=draws.choice([None, None, None, "cut"]))
+
+
+def test_an_answer_without_text_is_not_a_good_one_where_a_first_token_is_asked_for() -> None:
+    empty = exchange(0, [event(10, 1, Kind.EMPTY)])
+    both = run([empty, answer(10, 50, 10, 5)])
+    goodput = {text: measure(both, slo=Slo.parse(text)).value("goodput") for text in ("ttft<1s", "tpot<1s")}
+    assert goodput == {"ttft<1s": 0.5, "tpot<1s": 1.0}
 
 
 def test_rates_are_of_what_came_in_the_window() -> None:

@@ -163,7 +163,8 @@ def within(times: Times, slo: Slo) -> Bools:
     kept = np.ones(len(times.ok), dtype=bool)
     for bound in slo.requests:
         values = times.values(bound.metric, bound.share)
-        kept &= np.isnan(values) | (values < bound.bound if bound.sign == "<" else values <= bound.bound)
+        none = np.isnan(values) & bound.keeps(None)
+        kept &= none | (values < bound.bound if bound.sign == "<" else values <= bound.bound)
     return kept
 
 

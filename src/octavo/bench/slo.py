@@ -37,6 +37,9 @@ _KINDS: dict[Unit, Kind] = {
 }
 _OF_REQUESTS = tuple(name for name in DISTRIBUTIONS if definition(name).better == "lower")
 """What a client may ask of each of its requests; how late the measuring process was is not the server's."""
+_OF_ANY_TEXT = ("ttft", "ttft_intended")
+"""Which every answer has but an empty one. A server that answers nothing, at once, is not a good one."""
+
 _UNITS = {"us": (1.0, 1e6), "µs": (1.0, 1e6), "ms": (1.0, 1e3), "s": (1.0, 1.0), "m": (60.0, 1.0)}
 """Seconds, as times and over: 700 / 1000 is the same number as 0.7, and 700 × 0.001 is not."""
 _PART = re.compile(r"([^<>=]*?)\s*(<=|>=|<|>)\s*([^<>=]*)")
@@ -124,8 +127,10 @@ class RequestBound:
         return times.value(self.metric, self.share)
 
     def keeps(self, value: float | None) -> bool:
-        """A good answer without the value (one token has no gap) keeps it."""
-        return value is None or (value < self.bound if self.sign == "<" else value <= self.bound)
+        """An answer without the value keeps it (one token has no gap), but one without any text has no first token."""
+        if value is None:
+            return self.metric not in _OF_ANY_TEXT
+        return value < self.bound if self.sign == "<" else value <= self.bound
 
 
 @dataclass(frozen=True)
