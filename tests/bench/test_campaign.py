@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from octavo.bench.campaign import ALONE_REQUESTS, Campaign, Plan, rate_of, with_clients
+from octavo.bench.campaign import ALONE_REQUESTS, Campaign, Plan, alone_of, rate_of, with_clients
 from octavo.bench.progress import Live
 from octavo.bench.record import Record
 from octavo.bench.slo import Slo
 from octavo.bench.target import discover
 from octavo.errors import BenchError, InvalidParameter, WorkloadError
-from octavo.workload import load_workload
+from octavo.workload import load_workload, requests_of
 from octavo.workload.arrivals import Closed, Poisson
 from octavo.workload.lengths import FixedDelay
 from octavo.workload.spec import Workload
@@ -110,6 +110,20 @@ def test_thinking_clients_go_on_thinking() -> None:
     )
     changed = with_clients(thinking, 5).arrivals
     assert isinstance(changed, Closed) and (changed.clients, changed.think) == (5, FixedDelay(seconds=3.0))
+
+
+def test_alone_nobody_pauses() -> None:
+    agent = load_workload("agent")
+    alone = alone_of(agent)
+    assert (
+        alone.requests == ALONE_REQUESTS
+        and isinstance(alone.arrivals, Closed)
+        and alone.arrivals.clients == 1
+    )
+    assert agent.sessions is not None and alone.sessions is not None and alone.sessions.tools is not None
+    assert alone.sessions.think == alone.sessions.tools.delay == FixedDelay(seconds=0.0)
+    assert alone.sessions.turns == agent.sessions.turns
+    assert all(request.delay_s == 0.0 for request in requests_of(alone))
 
 
 def test_a_closed_loop_needs_an_end(workload: Workload) -> None:

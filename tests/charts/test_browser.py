@@ -104,7 +104,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         group="g",
     )
     empty = Figure(title="empty", x=time, y=wide, series=[Series(name="nothing", x=[], y=[])])
-    made = Page(title="</script>", sections=[Section(title="s", parts=[curve, lanes, empty])]).html()
+    spans = [(0.0104, 0.0841), (1e-6, 1e3), (1.0, 1.0 + 1e-9), (0.99, 1.01), (5e-324, 1e300)]
+    logs = [
+        Figure(title="log", x=wide, y=wide, series=[Series(name="a", x=span, y=span, colour=1)])
+        for span in spans
+    ]
+    made = Page(title="</script>", sections=[Section(title="s", parts=[curve, lanes, empty, *logs])]).html()
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(made)
     return path
@@ -113,7 +118,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_figure_is_drawn_and_nothing_is_refused(page: Path) -> None:
     done = _browse(page, "--dump-dom")
     assert not re.findall(r"CONSOLE.*", done.stderr)
-    assert done.stdout.count("<canvas ") == 3
+    assert done.stdout.count("<canvas ") == 8
     assert len(re.findall(r"<button[^>]* aria-pressed=", done.stdout)) == 4 + 2
 
 

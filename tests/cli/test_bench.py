@@ -267,6 +267,41 @@ def test_a_report_takes_another_target_warm_up_and_price(
     assert "ttft_p99<1ms is not met" in read((tmp_path / "p.html").read_text()).text
 
 
+def test_a_comparison_s_exit_code_is_its_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = []
+    for name, late_us in (("a", 0), ("b", 40_000)):
+        record = synthetic_record(*(synthetic_run(4.0, seed=seed) for seed in range(5)))
+        for run in record.runs:
+            for one in run.exchanges:
+                one.end_us += late_us
+                for chunk in one.chunks:
+                    chunk.at_us += late_us
+        names.append(str(tmp_path / f"{name}.json.gz"))
+        record.write(Path(names[-1]))
+    html = tmp_path / "c.html"
+    assert main.run(["bench", "compare", *names, "--html", str(html)]) == 1
+    assert (
+        capsys.readouterr().out.startswith("Regression: ") and "Regression: " in read(html.read_text()).text
+    )
+    assert main.run(["bench", "compare", *names, "--threshold", "60%"]) == 0
+    capsys.readouterr()
+    assert main.run(["bench", "compare", *reversed(names), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["regression"] is False
+    assert main.run(["bench", "compare", names[0], names[0]]) == 0
+    other = synthetic_record(synthetic_run(9.0))
+    other.write(tmp_path / "other.json")
+    capsys.readouterr()
+    for wrong, told in (
+        (["compare", names[0], "/no/such.json"], "/no/such.json"),
+        (["compare", names[0], str(tmp_path / "other.json")], "no load in common"),
+        (["compare", *names, "--threshold", "x"], "--threshold is 'x'"),
+        (["compare", names[0]], "'B'"),
+    ):
+        assert main.run(["bench", *wrong]) == 2
+        shown = capsys.readouterr()
+        assert told in shown.err and shown.err.count("\n") == 1 and shown.out == "", shown.err
+
+
 def test_help_is_that_of_a_run_and_names_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["bench", "--help"]) == 0
     shown = capsys.readouterr().out

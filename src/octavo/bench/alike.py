@@ -14,16 +14,16 @@ _NOT_THE_LOAD = ("description", "seed", "arrivals.rate")
 """Of a workload's description: words, and what each run has for itself."""
 _OF_THE_RUN = (
     "rate",
+    "clients",
     "sweep",
     "slo",
-    "repeats",
+    "search",
+    "max-rate",
     "tolerance",
+    "repeats",
     "seed",
-    "output",
-    "out",
-    "page",
-    "json",
-    "quiet",
+    "max-seconds",
+    "warmup",
 )
 """Options that choose loads or files; the loads that were run are compared one by one."""
 

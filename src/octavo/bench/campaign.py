@@ -27,12 +27,14 @@ from octavo.bench.window import Window, choose, explicit
 from octavo.errors import InvalidParameter
 from octavo.workload.arrivals import Closed
 from octavo.workload.generate import requests_of
+from octavo.workload.lengths import FixedDelay
 from octavo.workload.spec import Workload
 
-__all__ = ["ALONE_REQUESTS", "Campaign", "Plan", "rate_of", "with_clients"]
+__all__ = ["ALONE_REQUESTS", "Campaign", "Plan", "alone_of", "rate_of", "with_clients"]
 
 ALONE_REQUESTS = 30
 """Of the run with one request at a time with which a search begins: enough for a median, and soon over."""
+_NO_PAUSE = FixedDelay(seconds=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,22 @@ def with_clients(workload: Workload, clients: int) -> Workload:
         else Closed(clients=clients)
     )
     return msgspec.structs.replace(workload, arrivals=closed, duration_s=None)
+
+
+def alone_of(workload: Workload) -> Workload:
+    """The same with one request at a time and no pause between: what the server can do at best."""
+    fewer = min(workload.requests or ALONE_REQUESTS, ALONE_REQUESTS)
+    one = with_clients(msgspec.structs.replace(workload, requests=fewer), 1)
+    if isinstance(one.arrivals, Closed):
+        arrivals = msgspec.structs.replace(one.arrivals, think=_NO_PAUSE, start_over_s=0.0)
+        one = msgspec.structs.replace(one, arrivals=arrivals)
+    if one.sessions is None:
+        return one
+    tools = one.sessions.tools
+    tools = None if tools is None else msgspec.structs.replace(tools, delay=_NO_PAUSE)
+    return msgspec.structs.replace(
+        one, sessions=msgspec.structs.replace(one.sessions, think=_NO_PAUSE, tools=tools)
+    )
 
 
 class _Stopped(Exception):
@@ -149,9 +167,7 @@ class Campaign:
             return self._measured(run)
 
         async def alone(seed: int) -> Measures:
-            fewer = min(plan.workload.requests or ALONE_REQUESTS, ALONE_REQUESTS)
-            workload = msgspec.structs.replace(plan.workload, requests=fewer)
-            return self._measured(await self._run(with_clients(workload, 1), seed, "alone, "))
+            return self._measured(await self._run(alone_of(plan.workload), seed, "alone, "))
 
         def on_progress(step: Step) -> None:
             if step.low is not None or step.high is not None:

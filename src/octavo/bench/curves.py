@@ -10,7 +10,7 @@ from octavo.bench.report import Point, Report
 from octavo.bench.shown import axis_of, label_of
 from octavo.charts.figure import Axis, Bound, Figure, Series
 
-__all__ = ["distribution_figures", "load_figures"]
+__all__ = ["cumulative", "distribution_figures", "load_figures"]
 
 _SHARES = (*(place / 2 for place in range(199)), 99.5, 99.8, 99.9, 99.95, 99.99, 100.0)
 """Percent: even steps, and finer ones where a tail is."""
@@ -29,7 +29,7 @@ def distribution_figures(values: dict[str, Distribution], bounds: Sequence[Bound
     for title, metrics in _TOGETHER:
         curves: dict[tuple[tuple[float, ...], tuple[float, ...]], list[str]] = {}
         for metric in metrics:
-            if metric in values and (curve := _cumulative(values[metric])) is not None:
+            if metric in values and (curve := cumulative(values[metric])) is not None:
                 curves.setdefault(curve, []).append(definition(metric).label)
         series = [Series(name=" = ".join(names), x=x, y=y) for (x, y), names in curves.items()]
         if series:
@@ -45,7 +45,8 @@ def distribution_figures(values: dict[str, Distribution], bounds: Sequence[Bound
     return figures
 
 
-def _cumulative(values: Distribution) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+def cumulative(values: Distribution) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Values and the share up to each, to draw; without 0, which has no place on a logarithmic axis."""
     shares: dict[float, float] = {}
     for percent in _SHARES:
         value = values.percentile(percent)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["print_compat", "print_summary"]
+    from octavo.bench.compare import Comparison
+
+__all__ = ["print_comparison", "print_compat", "print_summary"]
 
 _STATS = ("mean", "p50", "p90", "p95", "p99", "max")
 """Of 80 columns more have no room; the page and the JSON have them all."""
@@ -69,6 +71,28 @@ def print_compat(report: CompatReport, console: Console) -> None:
     told = (f"{value.name.partition('.')[0]}: {value.note}." for value in report.values if value.note)
     for note in dict.fromkeys([*report.notes, *told]):
         _item(console, note)
+
+
+def print_comparison(comparison: Comparison, names: tuple[str, str], console: Console) -> None:
+    """The verdict, and each value of both."""
+    from octavo.bench.compare_page import change_of
+
+    style = {True: "bold red", False: "bold green", None: "bold yellow"}[comparison.regression]
+    _say(console, str(comparison), style)
+    for one in comparison.unlike:
+        _item(console, str(one), "yellow")
+    for note in comparison.notes:
+        _item(console, note)
+    console.print()
+    _say(console, f"A is {names[0]}, B is {names[1]}")
+    several = len({row.load for row in comparison.rows}) > 1
+    styles = {"worse": "red", "better": "green"}
+    table = _table("", *(["load"] if several else []), "A", "B", "change", "B is")
+    for row in comparison.rows:
+        load = [row.load] if several else []
+        cells = [show(row.name, row.a), show(row.name, row.b), change_of(row, brief=several), row.word]
+        table.add_row(label_of(row.name), *load, *cells, style=styles.get(row.word))
+    console.print(table)
 
 
 def _title(report: Report, console: Console) -> None:

@@ -30,6 +30,11 @@
     if (axis.quantity === "time") return seconds(value);
     return three(value) + (axis.unit ? " " + axis.unit : "");
   };
+  // The unit once, where it is the same.
+  const range = (low, high) => {
+    const [number, ...unit] = low.split(" ");
+    return `${high.endsWith(" " + unit.join(" ")) ? number : low} to ${high}`;
+  };
   const brief = (value) => Number(value.toPrecision(10)).toLocaleString("en-US", {
     notation: Math.abs(value) >= 1e4 ? "compact" : "standard", maximumFractionDigits: 6,
   });
@@ -41,20 +46,30 @@
       if (!finite(value)) return "";
       if (axis.quantity === "share") return brief(value * 100) + " %";
       if (axis.quantity !== "time") return brief(value);
-      if (axis.log) return seconds(value);
+      if (axis.log && largest > 10 * Math.min(...there)) return seconds(value);
       const [scale, unit] = largest < 1e-3 ? [1e6, " µs"] : largest < 1 ? [1e3, " ms"] : [1, " s"];
       return brief(value * scale) + unit;
     });
   };
-  // Of a log axis only 1, 2, 5 of each decade, and only 1 where there are many.
-  const sparse = (axis) => (plot, splits) => {
-    if (!axis.log) return splits;
-    const there = splits.filter(finite);
-    const decades = Math.log10(Math.max(...there) / Math.min(...there));
-    return splits.map((value) => {
-      const lead = finite(value) ? Number(value.toExponential(3).slice(0, 5)) : 0;
-      return lead === 1 || (decades < 2.5 && (lead === 2 || lead === 5)) || decades < 0.7 ? value : null;
-    });
+  // Of a log axis: round numbers of each decade, fewer of each where there are many decades; even steps within one.
+  const logSplits = (plot, axis, low, high) => {
+    const decades = Math.log10(high / low);
+    const found = [];
+    if (decades < 0.7) {
+      const rough = (high - low) / 8, unit = 10 ** Math.floor(Math.log10(rough));
+      const step = unit * [1, 2, 5, 10].find((one) => one * unit >= rough);
+      for (let n = Math.ceil(low / step); n * step <= high; n++) found.push(n * step);
+      return found;
+    }
+    const leads = decades < 2.5 ? [1, 2, 5] : [1];
+    const every = Math.ceil(decades / 8);
+    for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power += every) {
+      for (const lead of leads) {
+        const value = Number(`${lead}e${power}`);
+        if (value >= low && value <= high) found.push(value);
+      }
+    }
+    return found;
   };
 
   // ---- ranges
@@ -235,14 +250,16 @@
         best = -1;
         series.x.forEach((at, i) => {
           if (!finite(series.y[i])) return;
-          const far = (plot.valToPos(at, "x") - left) ** 2 + (top === null ? 0 : (plot.valToPos(series.y[i], "y") - top) ** 2);
+          const away = top === null ? 0 : (plot.valToPos(series.y[i], "y") - top) ** 2;
+          // Of a path the point at this x is meant, but where it turns back the nearer one.
+          const far = (plot.valToPos(at, "x") - left) ** 2 + away * (series.kind === "path" ? 1e-3 : 1);
           if (far < least) [best, least] = [i, far];
         });
         if (best < 0) return;
       }
       let value = shown(series.y[best], figure.y);
       if (series.low && finite(series.low[best])) {
-        value += ` (${shown(series.low[best], figure.y)} to ${shown(series.high[best], figure.y)})`;
+        value += ` (${range(shown(series.low[best], figure.y), shown(series.high[best], figure.y))})`;
       }
       const label = series.labels ? ` (${series.labels[best]})` : "";
       rows.push(line(series.name + label, series.colour, value));
@@ -312,9 +329,9 @@
     const data = uPlot.join(tables);
 
     const axis = (of, more) => ({
-      stroke: () => colour("soft"), grid: { stroke: () => colour("grid"), width: 1, filter: sparse(of) }, ticks: { show: false },
+      stroke: () => colour("soft"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { show: false },
       font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 20,
-      label: of.label + (of.unit ? ` (${of.unit})` : ""), values: ticks(of), filter: sparse(of), ...more });
+      label: of.label + (of.unit ? ` (${of.unit})` : ""), values: ticks(of), ...(of.log ? { splits: logSplits, filter: (plot, splits) => splits } : {}), ...more });
     const said = (plot) => {
       const { left, top } = plot.cursor;
       if (!(left >= 0)) { tip.hidden = true; return; }

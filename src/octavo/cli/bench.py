@@ -317,6 +317,38 @@ def report(
     raise typer.Exit(made)
 
 
+@app.command(cls=PanelCommand)
+def compare(
+    base: Annotated[Path, typer.Argument(metavar="A", help="A record: how it was.")],
+    other: Annotated[Path, typer.Argument(metavar="B", help="A record: how it is.")],
+    *,
+    threshold: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE", rich_help_panel=GOAL, help="A change of times and rates below this is none."
+        ),
+    ] = "2%",
+    slo: SloText = None,
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway", rich_help_panel=GOAL, help="Compare what was measured with different workloads too."
+        ),
+    ] = False,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """Tell whether B is slower than A, beyond what runs differ by anyway.
+
+    Measure both with the same workload and --repeats 3 or more: from single runs no verdict follows. The exit code is
+    1 for a regression, else 0.
+    """
+    from octavo.cli.bench_run import compare_records
+
+    code = compare_records(base, other, threshold=threshold, slo=slo, anyway=anyway, html=html, json=json)
+    raise typer.Exit(code)
+
+
 def _cost(params: dict[str, Any]) -> Cost | None:
     """Of the prices that are given; None where none is. Raises InvalidParameter."""
     from octavo.bench.cost import Cost, HostedPrice

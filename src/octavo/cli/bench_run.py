@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 import orjson
+from rich.console import Console
 
 import octavo
 from octavo.bench.campaign import Campaign, Plan, rate_of, with_clients
 from octavo.bench.compat import TOOLS, Tool, recompute
-from octavo.bench.compat.report import CompatReport
 from octavo.bench.cost import Cost
 from octavo.bench.page import page
 from octavo.bench.plain import plain_report
@@ -29,15 +29,16 @@ from octavo.bench.record import Record
 from octavo.bench.report import Report, report
 from octavo.bench.scrape import Scraper
 from octavo.bench.slo import Slo
+from octavo.bench.summary import print_comparison, print_compat, print_summary
 from octavo.bench.target import Target, discover
 from octavo.cli.bench_options import header, numbers, share
 from octavo.errors import BenchError, InvalidParameter
 from octavo.workload.generate import requests_of
 from octavo.workload.spec import Workload, load_workload
 
-__all__ = ["Asked", "measure_server", "report_again"]
+__all__ = ["Asked", "compare_records", "measure_server", "report_again"]
 
-NOT_MET, NOT_VALID, INTERRUPTED = 1, 3, 130
+NOT_MET, REGRESSION, NOT_VALID, INTERRUPTED = 1, 1, 3, 130
 
 _LOOKED_AT = 1000
 """Of a workload's first requests, to see what it needs of the API."""
@@ -107,7 +108,7 @@ def measure_server(asked: Asked) -> int:
         return INTERRUPTED
     if problem is not None:
         print("error:", problem, file=sys.stderr)
-        return NOT_MET
+        return NOT_MET if made.valid else NOT_VALID
     return _code(made)
 
 
@@ -132,6 +133,29 @@ def report_again(
     made = report(record, slo=None if slo is None else Slo.parse(slo), warmup_s=warmup_s, cost=cost)
     _show(made, html=html, json=json, compat=tools, say=lambda text: print(text, file=sys.stderr))
     return _code(made)
+
+
+def compare_records(
+    base: Path, other: Path, *, threshold: str, slo: str | None, anyway: bool, html: Path | None, json: bool
+) -> int:
+    """Of two records; return the exit code."""
+    from octavo.bench.compare import compare
+    from octavo.bench.compare_page import compare_page, plain_comparison
+
+    least = share("--threshold", threshold)
+    bounds = None if slo is None else Slo.parse(slo)
+    a, b = Record.read(base), Record.read(other)
+    if html is not None:
+        _check_writable(html)
+    comparison = compare(a, b, threshold=least, slo=bounds, anyway=anyway)
+    names = (str(base), str(other))
+    if html is not None:
+        html.write_text(compare_page(comparison, a, b, names).html(), encoding="utf-8")
+    if json:
+        _print_json(plain_comparison(comparison))
+    else:
+        _print(lambda console: print_comparison(comparison, names, console))
+    return REGRESSION if comparison.regression else 0
 
 
 def _plan(asked: Asked) -> Plan:
@@ -330,30 +354,29 @@ def _show(
         html.write_text(page(made).html(), encoding="utf-8")
         say(f"The page is {html}.")
     if json:
-        sys.stdout.buffer.write(
-            orjson.dumps(plain_report(made, others), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        )
+        _print_json(plain_report(made, others))
         return
-    _print(made, others)
 
-
-def _print(made: Report, others: list[CompatReport]) -> None:
-    from rich.console import Console
-
-    from octavo.bench.summary import print_compat, print_summary
-
-    console = Console(highlight=False, markup=False, emoji=False)
-
-    def show() -> None:
+    def print_all(console: Console) -> None:
         print_summary(made, console)
         for one in others:
             print_compat(one, console)
 
+    _print(print_all)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    sys.stdout.buffer.write(orjson.dumps(value, option=options))
+
+
+def _print(words: Callable[[Console], None]) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
-        show()
+        words(console)
         return
     with console.capture() as capture:
-        show()
+        words(console)
     for line in capture.get().splitlines():
         print(line.rstrip())  # a file needs no blanks up to the eightieth column
 
