@@ -456,3 +456,37 @@ def test_presets_run_as_they_are_described() -> None:
             at = one.at_s * 1e6 if one.after is None else ends[one.after] + one.delay_s * 1e6
             assert exchange.intended_us == pytest.approx(at, abs=1.0)
             assert exchange.sent_us == exchange.intended_us
+
+
+def test_a_connection_that_the_server_had_closed_costs_no_request() -> None:
+    usual = Answers()
+    told: list[int] = []
+
+    def script(asked: Asked) -> Reply:
+        if asked.index == 3:  # as if its idle timeout had just passed
+            return Reply([Step(0.0, Cut())], raw=True)
+        return usual(asked)
+
+    found, server, asked = bench(
+        script,
+        [request(0, 0.0), request(1, 1.0)],
+        probe=usual,
+        on_change=lambda progress: told.append(progress.retried),
+    )
+    assert [one.error for one in found.exchanges] == [None, None]
+    assert [one.connected_us for one in found.exchanges] == [0, 1_000_000]
+    assert text_times(found.exchanges[1])[0] == 1_200_000
+    assert len(asked) == 3 and told[-1] == 1
+    assert server.connections == 3  # one of the probe
+
+
+def test_nothing_is_left_of_a_run_in_its_loop() -> None:
+    async def main() -> set[str]:
+        async with scripted(lambda _: Reply([Step(0.1, Hang())])) as server:
+            server.script = Answers()
+            target = await discover(server.url)
+            server.script = lambda _: Reply([Step(0.1, Hang())])
+            await run(target, [request(0, 0.0), request(1, 0.2)], max_s=1.0, drain_s=0.0, clock_ns=clock_ns)
+        return {str(task.get_coro()) for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+    assert in_virtual_time(main) == set()

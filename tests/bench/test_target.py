@@ -143,6 +143,7 @@ def test_ids_of_common_words_are_used_where_the_server_tells_them(field: str) ->
             return usual(asked)
         if field not in asked.body:  # llama.cpp passes over what it does not know
             return json_reply({"tokens": []})
+        assert asked.body.get("model") == ("scripted" if field == "prompt" else None)
         words = asked.body[field].split()
         return json_reply({"tokens": [7 * WORDS.index(word) + 5 for word in words], "count": len(words)})
 

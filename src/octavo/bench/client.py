@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from octavo.bench.connection import ClockNs
+from octavo.bench.connection import ClockNs, allow_many_files
 from octavo.bench.flight import Due, Flight, Sender
 from octavo.bench.pacing import Alarm
 from octavo.bench.prompts import Bodies
@@ -61,6 +61,11 @@ class Progress:
     """Of the last answers, from sending to the first text."""
     late_us: int = 0
     """How late the last request was sent."""
+    retried: int = 0
+    """Requests that were sent once more, on a new connection: the server had closed the old one."""
+    made_up: int = 0
+    """Answers within later prompts that are not the server's own: it did not tell them in a form that can be used, or
+    they were too many to keep."""
 
 
 async def run(
@@ -88,6 +93,7 @@ async def run(
     `on_change` is called ten times a second. Raises nothing for what servers do: that is in the exchanges.
     """
     began = datetime.now(UTC)
+    allow_many_files()
     pool = target.pool(clock_ns)
     sender = Sender(target, pool, timeout_s=timeout_s, clock_ns=clock_ns)
     running = _Running(sender, Bodies(target.shape), requests, clients, clock_ns)
@@ -234,6 +240,7 @@ class _Running:
         progress = self._progress
         progress.elapsed_s = self._sender.now_us() / 1e6
         progress.running = len(self.flights)
+        progress.retried, progress.made_up = self._sender.retried, self._bodies.made_up
         progress.output_tokens = self._tokens_ended + sum(flight.reader.texts for flight in self.flights)
         if on_change is not None:
             on_change(progress)

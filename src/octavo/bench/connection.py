@@ -304,15 +304,16 @@ class Pool:
                 return connection
         return None
 
-    async def connect(self) -> tuple[Connection, bool]:
-        """An idle connection or a new one (True). Raises Failure of the kind connect."""
+    async def connect(self, *, new: bool = False) -> tuple[Connection, bool]:
+        """An idle connection or a new one (True). `new`: only a new one will do, if the limit of connections does not
+        forbid it. Raises Failure of the kind connect."""
         while self._max is not None and len(self._all) + self._connecting >= self._max:
             if (found := self.idle()) is not None:
                 return found, False
             waiter = asyncio.get_running_loop().create_future()
             self._queue.append(waiter)
             await waiter
-        if (found := self.idle()) is not None:
+        if not new and (found := self.idle()) is not None:
             return found, False
         self._connecting += 1
         try:
@@ -384,6 +385,17 @@ class Pool:
             if not waiter.done():
                 waiter.set_result(None)
                 return
+
+
+def allow_many_files() -> None:
+    """As many open connections as the system lets this process have: its usual limit is 1,024."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def system_reason(error: BaseException) -> str:

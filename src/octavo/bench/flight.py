@@ -43,6 +43,8 @@ class Sender:
         self.timeout_s = timeout_s
         self.start_ns = 0
         """When the run began; its stamps are from here."""
+        self.retried = 0
+        """Requests that were sent once more: an old connection had ended. Their `connected_us` is of the new one."""
         self._target = target
         self._clock_ns = clock_ns
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,7 +133,7 @@ class Flight:
 
     async def _connect(self) -> None:
         try:
-            connection, fresh = await self._sender.pool.connect()
+            connection, fresh = await self._sender.pool.connect(new=self._retried)
         except Failure as failure:
             if not self._over:
                 self._land(self._sender.now_us(), failure.kind, str(failure))
@@ -178,6 +180,7 @@ class Flight:
         if failure is not None and failure.unread and not self._fresh and not self._retried:
             # The server closed a connection that nobody used, just when this request came.
             self._retried = True
+            sender.retried += 1
             sender.spawn(asyncio.get_running_loop().create_task(self._connect()))
             return
         at_us = sender.us(at_ns)

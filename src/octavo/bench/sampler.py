@@ -46,7 +46,9 @@ async def sample(
             )
         )
         at, used = now, now_used
-        due = max(due + _INTERVAL_NS, now)
+        due += _INTERVAL_NS
+        if due <= now:  # those that were missed are not made up for
+            due = now + _INTERVAL_NS
         if also is not None:
             also()
         if gc.get_count()[0] > _YOUNG_OBJECTS:

@@ -271,7 +271,7 @@ class _Probe:
 
     async def _ids(self, shape: Shape, *, wanted: bool) -> Shape:
         """Token ids instead of texts, where the server takes them and counts as many as were sent."""
-        pool = await self._pool_of_ids()
+        pool = await self._pool_of_ids(shape.model)
         found = replace(shape, prompts="ids", token_pool=pool)
         ids = [256, 31_999] if pool is None else list(pool[:8])
         answer = await self._ask(found, tuple(ids))
@@ -297,13 +297,12 @@ class _Probe:
         self._notes.append(f"Prompts are texts of common words and not token ids: {reason}.")
         return shape
 
-    async def _pool_of_ids(self) -> tuple[int, ...] | None:
+    async def _pool_of_ids(self, model: str) -> tuple[int, ...] | None:
         """Tokens of common words, which surely are neither special nor outside the vocabulary; None: not told.
 
         /tokenize is Octavo's and vLLM's (`prompt`) and llama.cpp's (`content`).
         """
         text = "".join(f" {word}" for word in WORDS)
-        model = self._target.shape.model
         for body in (
             {"model": model, "prompt": text, "add_special_tokens": False},
             {"content": text},
