@@ -34,9 +34,9 @@ from rich.table import Table
 
 from benchmarks.engine import processor
 from octavo.bench.client import Progress, run
-from octavo.bench.connection import fetch
 from octavo.bench.measures import measure
 from octavo.bench.pacing import Alarm
+from octavo.bench.pool import fetch
 from octavo.bench.record import Chunk, Kind, Run
 from octavo.bench.target import discover
 from octavo.bench.window import whole

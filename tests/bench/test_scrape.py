@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from octavo.bench.connection import Address
+from octavo.bench.address import Address
 from octavo.bench.scrape import MAX_TEXT_BYTES, Scraper
 from octavo.bench.target import discover
 from octavo.models.store import open_model

@@ -18,9 +18,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from octavo.bench.connection import ClockNs, allow_many_files
+from octavo.bench.connection import ClockNs
 from octavo.bench.flight import Due, Flight, Sender
 from octavo.bench.pacing import Alarm
+from octavo.bench.pool import allow_many_files
 from octavo.bench.prompts import Bodies
 from octavo.bench.record import ClientSample, Run, ServerSample
 from octavo.bench.sampler import quiet_collector, sample

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from octavo.bench.connection import ClockNs, Connection, Failure, Pool
+from octavo.bench.connection import ClockNs, Connection, Failure
+from octavo.bench.pool import Pool
 from octavo.bench.record import Exchange
 from octavo.bench.sse import EventParser
 from octavo.bench.stream import AnswerReader, Keep, error_message

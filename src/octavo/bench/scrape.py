@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from urllib.parse import quote
 
-from octavo.bench.connection import Address, Answer, ClockNs, Failure, Pool, fetch
+from octavo.bench.address import Address
+from octavo.bench.connection import ClockNs, Failure
 from octavo.bench.exposition import Sample, samples
+from octavo.bench.pool import Answer, Pool, fetch
 from octavo.bench.projects import PROJECTS, Project, model_of, project_of
 from octavo.bench.target import Target
 

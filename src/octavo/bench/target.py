@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 import orjson
 
-from octavo.bench.connection import Address, Answer, ClockNs, Failure, Pool, fetch
+from octavo.bench.address import Address
+from octavo.bench.connection import ClockNs, Failure
+from octavo.bench.pool import Answer, Pool, fetch
 from octavo.bench.prompts import Api, Bodies, Prompts, Shape
 from octavo.bench.sse import EventParser
 from octavo.bench.stream import AnswerReader, error_message
