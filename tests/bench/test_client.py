@@ -256,6 +256,12 @@ SAID = chat_event("Half. Of ")
             "the server closed the connection in the",
             200_000,
         ),
+        (
+            Reply([Step(0.1, SAID), Step(0.1, DONE), Step(0.1, Cut())]),
+            "cut",
+            "the server closed the connection in the",
+            300_000,
+        ),
         (Reply([Step(0.1, SAID), Step(0.1, Hang())]), "timeout", "no whole answer within 30 s", 30_000_000),
         (Reply([Step(0.1, Hang())], raw=True), "timeout", "no whole answer within 30 s", 30_000_000),
         (
@@ -307,7 +313,7 @@ def test_a_stream_that_ends_by_done_or_by_its_reason_is_good() -> None:
         found, _, _ = bench(lambda _, reply=reply: reply, [request(0, 0.0)], probe=usual)  # type: ignore[misc]
         assert found.exchanges[0].error is None
         assert found.exchanges[0].end_us == (200_000 if end == DONE else 500_000)
-    late = Reply([Step(0.1, SAID + DONE), Step(0.1, Cut(reset=True))])
+    late = Reply([Step(0.1, SAID + chat_event("", finish="stop") + DONE), Step(0.1, Cut(reset=True))])
     found, _, _ = bench(lambda _: late, [request(0, 0.0)], probe=usual)
     assert (found.exchanges[0].error, found.exchanges[0].end_us) == (None, 100_000)
 

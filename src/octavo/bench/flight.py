@@ -194,9 +194,10 @@ class Flight:
             self._land(at_us, "status", f"{self.status}: {said}" if said else str(self.status))
         elif reader.error is not None:
             self._land(at_us, "stream", reader.error)
-        elif reader.done_us is not None:
+        elif reader.done_us is not None and (failure is None or reader.finish_reason is not None):
             self._land(reader.done_us, None, None)
         elif failure is not None:
+            # Even after [DONE]: llama-cpp-python's server says that, and no reason, where another request came.
             self._land(at_us, failure.kind, str(failure))
         elif reader.finish_reason is not None:
             self._land(at_us, None, None)
