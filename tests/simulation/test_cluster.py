@@ -106,7 +106,7 @@ def test_a_known_beginning_goes_where_it_went_unless_that_one_has_too_much_to_do
 
 
 def test_a_router_that_knows_prefixes_finds_more_of_them() -> None:
-    requests = made("agent", 60, 1.0)
+    requests = made("agent", 40, 1.0)
     found = {}
     for name in ("round-robin", "cache-aware"):
         run = simulate(cluster(4, name, max_model_len=1 << 17, num_blocks=1 << 14), requests)
@@ -139,6 +139,7 @@ def waits_s(arrivals_s: list[float], services_s: list[float], servers: int) -> l
     return waits
 
 
+@pytest.mark.slow
 def test_slots_are_the_servers_of_erlang_s_queue() -> None:
     """M/M/c: c slots, steps of one length whoever is in them, answers of geometric length. The mean wait is
     C(c, a) / (c μ − λ) (Erlang 1917); each wait is the recursion's, but for the step that an arrival falls into."""

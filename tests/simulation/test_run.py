@@ -92,19 +92,19 @@ def test_one_server_with_a_fixed_service_time_is_the_queue_of_the_formula() -> N
         arrivals=Poisson(rate=load / service_s),
         input=Fixed(tokens=40),
         output=Fixed(tokens=1),
-        requests=100_000,
+        requests=60_000,
     )
     arrivals_us = [int(one.at_s * 1e6 + 0.5) for one in requests_of(workload)]
     expected = waits_us(arrivals_us, 20_000)
-    assert sum(expected) / len(expected) / 1e6 == pytest.approx(load * service_s / (2 * (1 - load)), rel=0.03)
-    few = msgspec.structs.replace(workload, requests=2_000)
+    assert sum(expected) / len(expected) / 1e6 == pytest.approx(load * service_s / (2 * (1 - load)), rel=0.04)
+    few = msgspec.structs.replace(workload, requests=1_000)
     replica = Replica(config(max_slots=1), LinearPace(per_step_s=service_s), ManualClock())
     done = simulate(replica, requests_of(few))
     waits = [one.chunks[0].at_us - one.intended_us - 20_000 for one in done.exchanges]
     assert max(abs(ours - theirs) for ours, theirs in zip(waits, expected, strict=False)) <= 1
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     name=st.sampled_from(["chat", "agent", "rag", "batch"]),
@@ -123,7 +123,7 @@ def test_equal_steps_taken_together_change_nothing(
     seed: int, name: str, rate: float, knobs: dict[str, Any]
 ) -> None:
     """To the last byte of the record: times, hits, preemptions, samples of the server."""
-    workload = msgspec.structs.replace(load_workload(name), seed=seed, requests=20)
+    workload = msgspec.structs.replace(load_workload(name), seed=seed, requests=15)
     clients = getattr(workload.arrivals, "clients", None)
     if clients is None:
         workload = workload.at_rate(rate)
