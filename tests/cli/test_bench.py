@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -143,8 +142,15 @@ def test_failures_are_counted_and_told(
 def test_an_interrupted_run_is_kept_and_reported(
     serve: Callable[[Script], str], workload: str, tmp_path: Path
 ) -> None:
-    url, record = serve(QUICK), tmp_path / "r.json"
-    slow = [url, "-w", workload, "--rate", "20", "--requests", "2000", "-o", str(record)]
+    asked, enough = iter(range(10**6)), threading.Event()
+
+    def script(one: Asked) -> Reply:
+        if one.path.endswith("completions") and next(asked) == 40:
+            enough.set()
+        return QUICK(one)
+
+    url, record = serve(script), tmp_path / "r.json"
+    slow = [url, "-w", workload, "--rate", "20", "--requests", "20000", "-o", str(record)]
     process = subprocess.Popen(
         [sys.executable, "-m", "octavo", "bench", *slow],
         stdout=subprocess.PIPE,
@@ -152,7 +158,7 @@ def test_an_interrupted_run_is_kept_and_reported(
         text=True,
     )
     try:
-        time.sleep(4)
+        assert enough.wait(60)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:
@@ -160,7 +166,7 @@ def test_an_interrupted_run_is_kept_and_reported(
     assert process.returncode == 130, err
     assert "The run ended before its workload" in out and "Traceback" not in err
     [run] = Record.read(record).runs
-    assert run.stopped and 0 < len(run.exchanges) < 2000
+    assert run.stopped and 20 < len(run.exchanges) < 20000
 
 
 @pytest.mark.parametrize(

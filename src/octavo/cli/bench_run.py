@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import orjson
+import uvloop
 from rich.console import Console
 
 import octavo
@@ -94,7 +95,7 @@ def measure_server(asked: Asked) -> int:
         if path is not None:
             _check_writable(path)
     with Live(sys.stderr, quiet=asked.quiet) as live:
-        record, problem = asyncio.run(_measure(asked, plan, extra, headers, live))
+        record, problem = uvloop.run(_measure(asked, plan, extra, headers, live))
     if asked.output is not None and record.runs:
         record.write(asked.output)
         live.say(f"The record is {asked.output}.")
