@@ -324,6 +324,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--sends", action="store_true")
     parser.add_argument("--truth", action="store_true")
+    parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--role")
     options = parser.parse_args()
@@ -341,16 +342,17 @@ def main() -> None:
     if options.sends:
         uvloop.run(compare_alarms(console))
         return
+    start = uvloop.run if options.loop == "uvloop" else asyncio.run
     gap_s = options.streams / options.rate
     with served(gap_s, cores[-1]) as url:
         if options.profile:
             import cProfile
 
             with cProfile.Profile() as profile:
-                found = uvloop.run(load(url, options.streams, gap_s, options.seconds))
+                found = start(load(url, options.streams, gap_s, options.seconds))
             profile.dump_stats(options.profile)
         else:
-            found = uvloop.run(load(url, options.streams, gap_s, options.seconds))
+            found = start(load(url, options.streams, gap_s, options.seconds))
     if options.truth:
         compare_truth(console, *found)
     else:
