@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -167,6 +168,76 @@ def test_an_interrupted_run_is_kept_and_reported(
     assert "The run ended before its workload" in out and "Traceback" not in err
     [run] = Record.read(record).runs
     assert run.stopped and 20 < len(run.exchanges) < 20000
+
+
+@pytest.mark.slow
+def test_octavo_itself_is_measured_from_end_to_end(
+    model_dir: Path, workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert model_dir.is_dir()
+    record, html = tmp_path / "r.json.gz", tmp_path / "r.html"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "octavo", "serve", "smollm2", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        found = re.search(r"http://\S+", server.stdout.readline())
+        assert found is not None
+        arguments = [found[0], "-w", workload, "--rate", "5", "-o", str(record), "--html", str(html)]
+        assert main.run(["bench", *arguments]) == 0, capsys.readouterr().err
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+    made = Record.read(record)
+    [run] = made.runs
+    assert made.model == "smollm2" and made.options["target"]["prompts"] == "ids"
+    for one in run.exchanges:
+        assert (one.error, one.status, one.finish_reason) == (None, 200, "length")
+        assert (one.input_tokens, one.output_tokens) == (20, 6), "exact lengths, as the workload says"
+        assert sum(chunk.tokens for chunk in one.chunks) == 6 and one.counted in ("ids", "usage")
+    assert {"running", "kv_use", "busy_s"} <= run.server[-1].values.keys()
+    tree = read(html.read_text())
+    titles = {one.text for one in tree.one("main").all("strong")}
+    assert titles >= {"Requests", "Output tokens", "KV in use"}
+    assert "Engine busy" in tree.text
+
+
+def test_a_target_that_no_rate_meets_is_one_sentence_and_the_runs_are_kept(
+    serve: Callable[[Script], str], workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "r.json"
+    url = serve(Answers(ttft_s=0.03, gap_s=0.0))
+    arguments = ["bench", url, "-w", workload, "--slo", "ttft_p99<1ms", "--search", "-q", "-o", str(record)]
+    assert main.run(arguments) == 1
+    shown = capsys.readouterr()
+    assert re.fullmatch(
+        r"error: ttft_p99<1ms is not met even at one request at a time: TTFT p99 [\d.]+ m?s \(bound < 1 ms\)\.\n",
+        shown.err,
+    )
+    [run, *_] = Record.read(record).runs
+    assert run.clients == 1 and "TTFT from arrival" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("TIMESTAMP,ContextTokens\n2023-11-16 18:15:46,10\n", "GeneratedTokens"),
+        ('{"timestamp": -5, "input_length": 10, "output_length": 3, "hash_ids": [1]}\n', "-5"),
+    ],
+)
+def test_a_bad_trace_is_told_before_anything_is_sent(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / ("t.csv" if text.startswith("T") else "t.jsonl")
+    trace.write_text(text)
+    assert main.run(["bench", "http://127.0.0.1:9", "-w", str(trace)]) == 2
+    shown = capsys.readouterr()
+    assert told in shown.err and "cannot be reached" not in shown.err and shown.err.count("\n") == 1, (
+        shown.err
+    )
 
 
 @pytest.mark.parametrize(
