@@ -1,8 +1,8 @@
 """What all tools' recomputations have in common, and that they give what the tools themselves gave.
 
 vllm.json, aiperf.json and guidellm.json are what vLLM's client 0.32.0, aiperf 0.13.0 and GuideLLM 0.8.1 made of the
-run `varied()`: its events were written as a server's bytes and given to each tool's own reader of streams, with its
-clock set to the events' times; its own functions computed the numbers.
+run `varied()`: `python -m benchmarks.bench_peers.oracle` gives each tool's own reader of streams the events as a
+server's bytes, with its clock set to their times; its own functions compute the numbers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What other clients' own code makes of the run that the tests of octavo.bench.compat are about."""
