@@ -68,14 +68,14 @@ def _shape(element: Element) -> list[object]:
 
 
 def test_hostile_words_change_no_element() -> None:
-    plain, hostile = read(_page("word").html()), read(_page(HOSTILE).html())
+    plain, hostile = read(_page("some word").html()), read(_page(HOSTILE).html())
     assert _shape(plain) == _shape(hostile)
     assert hostile.one("title").text == HOSTILE
     seen, wanted = (
         "\n".join(page.one(name).text for name in ("header", "nav", "main", "footer"))
         for page in (hostile, plain)
     )
-    assert seen.count(HOSTILE) == wanted.count("word") > 60
+    assert seen.count(HOSTILE) == wanted.count("some word") > 60
     assert hostile.figures()[0]["series"][0]["name"] == HOSTILE
 
 
@@ -117,6 +117,13 @@ def test_sections_are_linked_and_their_anchors_differ() -> None:
     assert (
         links == [one.attributes["id"] for one in page.all("h2")] == ["latency-1", "latency-2", "section-3"]
     )
+
+
+def test_a_fact_s_unit_stands_beside_its_number() -> None:
+    facts = Facts([("Output", "234 tokens/s", ""), ("Load", "none", "")])
+    page = read(Page(title="t", sections=[Section(title="s", parts=[facts])]).html())
+    assert [one.text for one in page.all("b")] == ["234 tokens/s", "none"]
+    assert [one.text for one in page.all("small")] == ["tokens/s"]
 
 
 def test_a_table_is_told_to_those_who_hear_it() -> None:

@@ -173,7 +173,7 @@ def _part(part: Part, figures: list[Figure | Lanes]) -> Child:
                     tag(
                         "div",
                         tag("dt", name),
-                        tag("dd", tag("b", value), tag("span", beside) if beside else None),
+                        tag("dd", tag("b", _with_unit(value)), tag("span", beside) if beside else None),
                     )
                     for name, value, beside in facts
                 ],
@@ -190,6 +190,12 @@ def _part(part: Part, figures: list[Figure | Lanes]) -> Child:
         case Table():
             return _table(part)
     return _figure(part, figures)
+
+
+def _with_unit(value: str) -> Child:
+    """A number with its unit smaller beside it; other words as they are."""
+    number, space, unit = value.partition(" ")
+    return value if not space else [number + space, tag("small", unit)]
 
 
 def _table(table: Table) -> Markup:
