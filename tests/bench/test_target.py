@@ -171,6 +171,7 @@ def test_the_key_is_sent_and_never_told() -> None:
     )
 
 
+MOVED = Reply((), 308, framing="length", headers=(("location", "https://elsewhere/x/v1/models"),))
 HTML = Reply([Step(0.0, b"<html><body>Welcome!</body></html>")], content_type="text/html", framing="length")
 
 
@@ -181,6 +182,7 @@ HTML = Reply([Step(0.0, b"<html><body>Welcome!</body></html>")], content_type="t
             lambda _: error_reply(404, "?"),
             "SERVER/v1/models answers 404, so this is no OpenAI-compatible server",
         ),
+        (lambda _: MOVED, "SERVER answers 308: it is at https://elsewhere/x now."),
         (
             lambda _: HTML,
             "SERVER/v1/models answers with text/html and no list of models, so this is no OpenAI",

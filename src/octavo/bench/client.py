@@ -363,6 +363,7 @@ class _Running:
         self._progress.offered += 1
         flight = Flight(self._sender, due, self._landed, None)
         flight.error, flight.message, flight.end_us = error, message, due.at_us
+        flight.settle()
         self._note(flight)
 
     def _note(self, flight: Flight) -> None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from octavo.bench.connection import ClockNs, Connection, Failure
 from octavo.bench.pool import Pool
 from octavo.bench.record import Exchange
@@ -214,9 +216,19 @@ class Flight:
             self._timeout.cancel()
             self._timeout = None
         self._connection = None
-        self.due.body = b""
+        self._body.clear()
         self.reader.close()
         self._landed(self)
+        self.settle()
+
+    def settle(self) -> None:
+        """Lets go of the prompt: what is left is for the record."""
+        request = self.due.request
+        self.due.body = b""
+        self.reader.forget()
+        self.due.request = replace(
+            request, parts=(), ids=None, messages=None, text="", given_tokens=request.input_tokens
+        )
 
     def exchange(self) -> Exchange:
         """What came of it, for the record."""

@@ -196,6 +196,11 @@ class AnswerReader:
             self._rows[at * _ROW + 2] |= _SENTENCE
         self._sentence = None
 
+    def forget(self) -> None:
+        """Lets go of what was kept of the answer."""
+        self._pieces.clear()
+        del self._token_ids[:]
+
     def chunks(self) -> tuple[list[Chunk], str, int | None]:
         """The events, how their tokens were counted, and the answer's tokens. Call `close` before."""
         times, characters, kinds, *said = (self._rows[column::_ROW] for column in range(_ROW))

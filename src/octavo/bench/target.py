@@ -197,6 +197,10 @@ class _Probe:
                 else "it wants an API key, and none was given"
             )
             raise BenchError(f"{self._url} answers {answer.status}: {has}{f' ({said})' if said else ''}.")
+        if 300 <= answer.status < 400 and (there := answer.headers.get("location")):
+            raise BenchError(
+                f"{self._url} answers {answer.status}: it is at {there.removesuffix('/v1/models')} now."
+            )
         if answer.status == 404:
             raise BenchError(
                 f"{self._url}/v1/models answers 404, so this is no OpenAI-compatible server; check the URL's path."
