@@ -64,6 +64,7 @@ def test_another_load_or_api_is_serious_and_told_by_its_place(fields: dict[str, 
         ({"server": "vllm"}, "server differs: none and vllm"),
         ({"machine": {"cores": 4}}, "measuring machine's cores differs: 2 and 4"),
         ({"options": {"prompts": "text"}}, "option prompts differs: ids and text"),
+        ({"workload": {**WORKLOAD, "requests": 500}}, "workload requests differs: none and 500"),
         ({"octavo": "2"}, "Octavo's version differs: 1 and 2"),
     ],
 )

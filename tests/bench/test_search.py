@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.queues import Queue, Said
 from octavo.bench.backlog import Backlog
 from octavo.bench.search import Found, Progress, conclude, rounded, search
 from octavo.bench.slo import Slo
 from octavo.bench.trial import Trial
 from octavo.errors import BenchError, InvalidParameter
-from tests.bench.queues import Queue, Said
 
 
 def slo_of(queue: Queue, share: float) -> tuple[Slo, float]:

@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.queues import Queue, Said
 from octavo.bench.backlog import Backlog
 from octavo.bench.search import Progress
 from octavo.bench.sweep import Sweep, saturated, sweep, sweep_auto
 from octavo.errors import BenchError, InvalidParameter
-from tests.bench.queues import Queue, Said
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,14 @@ __all__ = ["Unlike", "differences"]
 
 _NOT_THE_LOAD = ("description", "seed", "arrivals.rate")
 """Of a workload's description: words, and what each run has for itself."""
+_LENGTH = ("requests", "duration_s")
+"""How much of the load there was: more of the same is still the same."""
 _OF_THE_RUN = (
-    "rate",
-    "clients",
-    "sweep",
-    "slo",
-    "search",
-    "max-rate",
-    "tolerance",
-    "repeats",
-    "seed",
-    "max-seconds",
-    "warmup",
-)
-"""Options that choose loads or files; the loads that were run are compared one by one."""
+    "rate", "clients", "sweep", "search", "max-rate", "slo", "repeats", "tolerance", "seed", "requests", "duration",
+    "warmup", "quiet", "max-seconds", "price-per-hour", "currency", "watts", "idle-watts", "electricity-price", "pue",
+    "documents-per-request", "tokens-per-document", "hosted",
+)  # fmt: skip
+"""Options that choose loads, of which each is compared by itself, or what is computed later."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ def differences(a: Record, b: Record) -> list[Unlike]:
 
     for path, one, other in _apart(a.workload, b.workload, ""):
         if path not in _NOT_THE_LOAD:
-            add(f"workload {path}", one, other, serious=True)
+            add(f"workload {path}", one, other, serious=path not in _LENGTH)
     if not a.workload and not b.workload:
         add("workload", a.name, b.name, serious=True)
     add("api", a.api, b.api, serious=True)

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from octavo.bench.definitions import DISTRIBUTIONS, Unit, definition, known, split
+from octavo.bench.shown import label_of
 from octavo.bench.times import GAPS, ExchangeTimes
 from octavo.errors import InvalidParameter
 
-__all__ = ["Judged", "Measured", "Part", "RequestBound", "Slo", "Verdict", "label", "show"]
+__all__ = ["Judged", "Measured", "Part", "RequestBound", "Slo", "Verdict", "show"]
 
 Kind = Literal["time", "rate", "share", "count"]
 
@@ -154,9 +155,9 @@ class Judged:
 
     def __str__(self) -> str:
         if self.value is None:
-            return f"{label(self.part.name)} has no value: {self.reason}"
+            return f"{label_of(self.part.name)} has no value: {self.reason}"
         bound = f"{self.part.sign} {show(self.part.bound, self.part.kind)}"
-        text = f"{label(self.part.name)} {show(self.value, self.part.kind)} (bound {bound})"
+        text = f"{label_of(self.part.name)} {show(self.value, self.part.kind)} (bound {bound})"
         return f"{text}: {self.reason}" if self.reason else text
 
 
@@ -237,12 +238,6 @@ class Slo:
 
     def __str__(self) -> str:
         return self.text
-
-
-def label(name: str) -> str:
-    """`ttft_p99` as TTFT p99, for sentences and tables."""
-    metric, stat = split(name)
-    return f"{metric.label} {stat.replace('_', '.')}" if stat else metric.label
 
 
 def show(value: float, kind: Kind) -> str:
