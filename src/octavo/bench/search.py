@@ -1,7 +1,7 @@
 """The highest rate that meets an SLO. Knows trials and their order; a run is made by a function that it is given.
 
 1. One request at a time. What is not met then is met at no rate.
-2. The rate doubles (or halves) until one trial meets the SLO and the next does not.
+2. The rate doubles until a trial surely does not meet the SLO, and halves until one surely does.
 3. Bisection on the logarithm of the rate, until the two are within the tolerance. Each trial has as many runs as it
    takes to be sure, within limits (`octavo.bench.trial`), each with a seed of its own, so that no prompt of a run is in
    the server's cache from the one before.
@@ -137,7 +137,8 @@ def conclude(
 ) -> Found[M]:
     """What trials say, in whatever order they were made.
 
-    The best rate is the highest that is met with none below it that is not: a rate above one that fails was luck.
+    The best rate is the highest that is met with none below it that surely is not: a rate above one that fails was
+    luck. One below it that noise left open counts for less than a rate that is surely met.
     """
     ordered, best, above = _edges(trials)
     interval = None
@@ -197,20 +198,24 @@ class _Seeker(Generic[M]):
         return rate.estimate
 
     async def bracket(self, first: float, highest: float | None) -> None:
-        """Doubles or halves, until there is a rate on either side or no more to try."""
-        rate = first
-        met = await self._try(rate, "growing")
-        while not self.spent:
-            if met and rate == highest:
-                return
-            rate = rounded(rate * 2.0 if met else rate / 2.0)
-            if met and highest is not None:
-                rate = min(rate, highest)
-            if rate in self.trials or rate < first * _LEAST_SHARE:
-                return
-            before, met = met, await self._try(rate, "growing")
-            if met is not before:
-                return
+        """Doubles until a rate is surely not met, and halves until one surely is, or there is no more to try.
+
+        A trial that noise left open ends neither: the bound may lie beyond it.
+        """
+        trial = await self._try(first, "growing")
+        while not (
+            trial.decision == "invalid" or (trial.decision == "not met" and trial.settled) or self.spent
+        ):
+            rate = rounded((trial.rate or 0.0) * 2.0)
+            rate = rate if highest is None else min(rate, highest)
+            if rate in self.trials:
+                break
+            trial = await self._try(rate, "growing")
+        while not (any(one.decision == "met" and one.settled for one in self.trials.values()) or self.spent):
+            rate = rounded(min(self.trials) / 2.0)
+            if rate < first * _LEAST_SHARE or rate in self.trials:
+                break
+            await self._try(rate, "growing")
 
     async def narrow(self, tolerance: float) -> None:
         """Halves the gap between the best rate and the next, then confirms the best; again, should it fail."""
@@ -237,10 +242,10 @@ class _Seeker(Generic[M]):
         await self._try(lower, "growing")
         return True
 
-    async def _try(self, rate: float, phase: Phase, at_least: int = 1) -> bool:
+    async def _try(self, rate: float, phase: Phase, at_least: int = 1) -> Trial[M]:
         trial = await self._trial(rate, lambda seed: self.run_at(rate, seed), phase, at_least)
         self.trials[rate] = trial
-        return trial.decision == "met"
+        return trial
 
     async def _trial(
         self, rate: float | None, run: Callable[[int], Awaitable[M]], phase: Phase, at_least: int = 1
@@ -272,11 +277,16 @@ def _edges(trials: Iterable[Trial[M]]) -> tuple[list[Trial[M]], Trial[M] | None,
     """The trials by rate, the best and the one above it."""
     ordered = sorted((one for one in trials if one.rate is not None), key=lambda one: one.rate or 0.0)
     best: Trial[M] | None = None
+    above: Trial[M] | None = None
     for one in ordered:
-        if one.decision != "met":
-            return ordered, best, one
-        best = one
-    return ordered, best, None
+        if one.decision == "met":
+            if above is None or one.settled:
+                best, above = one, None
+            continue
+        above = above or one
+        if one.settled or one.decision == "invalid":
+            break
+    return ordered, best, above
 
 
 def _close(best: Trial[M], above: Trial[M], tolerance: float) -> bool:
