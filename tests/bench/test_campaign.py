@@ -94,6 +94,20 @@ def test_every_load_is_run_before_any_again_and_no_seed_comes_twice(workload: Wo
     assert len(told) == 4 and told[1].startswith("8 requests/s: 7.98")
 
 
+def test_a_sweep_finds_its_rates_up_to_where_the_server_no_longer_keeps_up(workload: Workload) -> None:
+    record, said, _ = _go(Plan(workload=workload, finds_rates=True, repeats=2), _OnePlace())
+    alone, *others = record.runs
+    assert (alone.clients, alone.rate, [run.seed for run in record.runs]) == (
+        1,
+        None,
+        [*range(7, 7 + len(others) + 1)],
+    )
+    rates = [run.rate or 0.0 for run in others]
+    assert sorted(set(rates)) == sorted(rates[: len(rates) // 2]) == sorted(rates[len(rates) // 2 :])
+    assert min(rates) < 4.0 < max(rates) < 9.0
+    assert said.count("TTFT p50") == len(others)
+
+
 def test_clients_are_a_closed_loop(workload: Workload) -> None:
     record, _, _ = _go(Plan(workload=workload, clients=(1, 4)), Answers(ttft_s=0.2, gap_s=0.0))
     assert [(run.clients, run.rate) for run in record.runs] == [(1, None), (4, None)]

@@ -252,7 +252,7 @@ def test_a_bad_trace_is_told_before_anything_is_sent(
         (["http://127.0.0.1:9", "-w", "chat", "--rate", "2", "--sweep", "1,2"], "--rate and --sweep"),
         (["http://127.0.0.1:9", "-w", "chat", "--rate", "-2"], "above 0"),
         (["http://127.0.0.1:9", "-w", "chat", "--sweep", "1,x"], "--sweep is '1,x'"),
-        (["http://127.0.0.1:9", "-w", "chat", "--sweep", "2,2"], "a number twice"),
+        (["http://127.0.0.1:9", "-w", "chat", "--sweep", "2,2"], "a rate twice"),
         (["http://127.0.0.1:9", "-w", "chat", "--clients", "2.5"], "a whole number"),
         (["http://127.0.0.1:9", "-w", "chat", "--search"], "--search needs an --slo"),
         (

@@ -21,6 +21,7 @@ from octavo.bench.search import Progress as Step
 from octavo.bench.search import search
 from octavo.bench.shown import show, show_load
 from octavo.bench.slo import Slo
+from octavo.bench.sweep import sweep_auto
 from octavo.bench.target import Target
 from octavo.bench.trial import Trial
 from octavo.bench.window import Window, choose, explicit
@@ -46,6 +47,8 @@ class Plan:
     """Of each load, each with a seed of its own, so that no prompt of a run is in the server's cache from another."""
     rates: tuple[float, ...] = ()
     """Of a sweep."""
+    finds_rates: bool = False
+    """A sweep whose rates are found: up to where the server no longer keeps up."""
     clients: tuple[int, ...] = ()
     """The same for a closed loop."""
     slo: Slo | None = None
@@ -142,6 +145,9 @@ class Campaign:
         try:
             if self._plan.searches:
                 await self._search()
+            elif self._plan.finds_rates:
+                seed, repeats = self._plan.workload.seed, self._plan.repeats
+                await sweep_auto(self._told, self._alone, repeats=repeats, first_seed=seed)
             else:
                 await self._each_load()
         except _Stopped:
@@ -158,16 +164,20 @@ class Campaign:
             if total > 1:
                 self._tell(run)
 
+    async def _at(self, rate: float, seed: int) -> Measures:
+        return self._measured(await self._run(self._plan.workload.at_rate(rate), seed, ""))
+
+    async def _alone(self, seed: int) -> Measures:
+        return self._measured(await self._run(alone_of(self._plan.workload), seed, "alone, "))
+
+    async def _told(self, rate: float, seed: int) -> Measures:
+        run = await self._run(self._plan.workload.at_rate(rate), seed, "")
+        self._tell(run)
+        return self._measured(run)
+
     async def _search(self) -> None:
         plan = self._plan
         assert plan.slo is not None
-
-        async def run_at(rate: float, seed: int) -> Measures:
-            run = await self._run(plan.workload.at_rate(rate), seed, "")
-            return self._measured(run)
-
-        async def alone(seed: int) -> Measures:
-            return self._measured(await self._run(alone_of(plan.workload), seed, "alone, "))
 
         def on_progress(step: Step) -> None:
             if step.low is not None or step.high is not None:
@@ -182,9 +192,9 @@ class Campaign:
             )
 
         await search(
-            run_at,
+            self._at,
             plan.slo,
-            alone=alone,
+            alone=self._alone,
             highest=plan.highest,
             tolerance=plan.tolerance,
             repeats=plan.repeats,

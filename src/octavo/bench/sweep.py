@@ -183,6 +183,5 @@ def _rate(text: str, piece: str) -> float:
 
 
 def _wrong(text: str, reason: str) -> InvalidParameter:
-    return InvalidParameter(
-        f"sweep {text!r} {reason}; write 1,2,4 or 0.5:8:6 (first, last, count) or auto.", "sweep"
-    )
+    hint = "write 1,2,4 or 0.5:8:6 (first, last, count) or auto"
+    return InvalidParameter(f"--sweep is {text!r}, which {reason}; {hint}.", "sweep")

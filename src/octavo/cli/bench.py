@@ -124,7 +124,8 @@ def run(
         typer.Option(
             metavar="RATES",
             rich_help_panel=LOAD,
-            help="Several rates, such as 1,2,4,8: the latency-throughput curve.",
+            help="The curve over several rates: 1,2,4,8, or 0.5:8:6 (six with equal ratios), or auto (up to where the "
+            "server no longer keeps up).",
         ),
     ] = None,
     repeats: Annotated[

@@ -31,6 +31,7 @@ from octavo.bench.report import Report, report
 from octavo.bench.scrape import Scraper
 from octavo.bench.slo import Slo
 from octavo.bench.summary import print_comparison, print_compat, print_summary
+from octavo.bench.sweep import Sweep
 from octavo.bench.target import Target, discover
 from octavo.cli.bench_options import header, numbers, share
 from octavo.errors import BenchError, InvalidParameter
@@ -166,7 +167,7 @@ def _plan(asked: Asked) -> Plan:
         raise InvalidParameter(f"--{loads[0]} and --{loads[1]} both say what the load is; leave one out.")
     slo = None if asked.slo is None else Slo.parse(asked.slo)
     workload = _workload(asked)
-    rates = numbers("--sweep", asked.sweep) if asked.sweep is not None else ()
+    sweep = None if asked.sweep is None else Sweep.parse(asked.sweep)
     clients = _counts(asked.clients) if asked.clients is not None else ()
     if asked.search:
         if slo is None:
@@ -180,10 +181,14 @@ def _plan(asked: Asked) -> Plan:
             )
     elif asked.max_rate is not None:
         raise InvalidParameter("--max-rate is for a --search.")
+    elif sweep is not None:
+        for rate in sweep.rates or (1.0,):
+            workload.at_rate(rate)
     plan = Plan(
         workload=workload,
         repeats=asked.repeats or (3 if asked.search else 1),
-        rates=rates,
+        rates=() if sweep is None else sweep.rates,
+        finds_rates=sweep is not None and not sweep.rates,
         clients=clients,
         slo=slo,
         searches=asked.search,
@@ -198,7 +203,7 @@ def _plan(asked: Asked) -> Plan:
     for load in plan.loads():
         if next(iter(requests_of(load)), None) is None:
             raise BenchError(f"{asked.workload} has no requests within its duration; make it longer.")
-    if plan.searches:
+    if plan.searches or plan.finds_rates:
         with_clients(workload, 1)
     return plan
 
