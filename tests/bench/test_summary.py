@@ -68,6 +68,15 @@ def test_a_sweep_is_a_line_for_each_load() -> None:
     assert "met: TTFT p99" in text and "At 2 requests/s:" in text
 
 
+def test_a_load_with_a_run_that_is_not_valid_is_marked() -> None:
+    late = synthetic_run(14.0)
+    for one in late.exchanges:
+        one.started_us = one.sent_us = one.intended_us + 900_000
+    lines = _printed(report(synthetic_record(synthetic_run(2.0), late)))
+    assert _row(lines, "14 requests/s !") and _row(lines, "2 requests/s")
+    assert any(line.startswith("! has a run that is not valid") for line in lines)
+
+
 def test_prices_and_repeats_are_shown() -> None:
     record = synthetic_record(synthetic_run(4.0, seed=1), synthetic_run(4.0, seed=2))
     lines = _printed(report(record, cost=Cost(price_per_hour=1.0)))

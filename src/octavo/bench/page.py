@@ -40,6 +40,7 @@ _SCALARS = {
 def page(report: Report) -> Page:
     """Of a record with one run or several."""
     record = report.record
+    named = f" ({record.server})" if record.server else ""
     sections = [
         _section("Load", [*load_figures(report), *_points(report)]),
         _section("Latency", _latency(report)),
@@ -53,7 +54,7 @@ def page(report: Report) -> Page:
     ]
     return Page(
         title=f"{record.model} on {Path(record.name).name}",
-        about=f"{record.url}, {_server(report)}, measured by octavo {record.octavo}, {_when(record.runs[0].began)}",
+        about=f"{record.url}{named}, measured by octavo {record.octavo}, {_when(record.runs[0].began)}",
         top=[*_top(report), Facts(_facts(report))],
         sections=[section for section in sections if section is not None],
         foot="Made by octavo bench; charts by uPlot (MIT). Every number can be computed again from the record.",

@@ -38,6 +38,12 @@ def print_summary(report: Report, console: Console) -> None:
     if len(report.points) > 1:
         console.print()
         console.print(_loads(report))
+        if not all(point.valid for point in report.points):
+            _say(
+                console,
+                "! has a run that is not valid: see its problems on the page or in the JSON.",
+                "yellow",
+            )
     if (outcome := report.outcome) is not None:
         console.print()
         _say(console, outcome, "bold green" if report.chosen.met else "bold red")

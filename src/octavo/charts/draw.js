@@ -298,9 +298,15 @@
 
     const xs = lanes ? [...figure.start, ...figure.end] : figure.series.flatMap((series) => series.x);
     const whole = roomy(figure.x, over(figure.x, [...xs, ...figure.shades.flatMap((one) => [one.start, one.end])]));
-    const heights = () => roomy(figure.y, over(figure.y, figure.series.flatMap((series, i) => state.on[i]
-      ? [...series.y, ...(series.low || []), ...(series.high || [])] : []).concat(
-      figure.bounds.filter((one) => one.axis === "y").map((one) => one.at))));
+    // Intervals count, but one of two runs may be a hundred times as wide as all values: it is cut at the edge.
+    const heights = () => {
+      const seen = figure.series.filter((series, i) => state.on[i]);
+      const bounds = figure.bounds.filter((one) => one.axis === "y").map((one) => one.at);
+      const [low, high] = over(figure.y, [...seen.flatMap((series) => series.y), ...bounds]);
+      const [least, most] = figure.y.log ? [low / 3, high * 3] : [low - (high - low), high + (high - low)];
+      const ends = seen.flatMap((series) => [...(series.low || []), ...(series.high || [])]).filter(finite);
+      return roomy(figure.y, over(figure.y, [low, high, ...ends.map((end) => Math.min(most, Math.max(least, end)))]));
+    };
 
     // Lines and bands are uPlot's; points, paths and lanes are painted over an empty series.
     const lined = lanes ? [] : figure.series.map((series, i) => [series, i]).filter(
