@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import get_args
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from benchmarks.bench_peers.load import Kind, Load, measure, served, tokenizer_folder
 from benchmarks.bench_peers.tools import COMPARED, Job, Unusable, ask
@@ -123,17 +123,23 @@ def _add(numbers: Numbers, found: dict[str, float]) -> None:
 
 def _table(load: Load, rounds: int, ours: dict[Tool, Numbers], theirs: dict[Tool, Numbers]) -> Table:
     table = Table(
-        *("tool", "its number", "it says", "--compat says", "ratio", "its spread"),
+        "tool",
+        Column("its number", overflow="fold"),
+        *("it says", "--compat says", "ratio", "spread of both"),
         title=f"{load}; medians of {rounds} rounds; {processor()}",
-        caption="spread: half of what lies between its highest and lowest round, by its median",
+        caption="spread: half of what lies between the highest and the lowest round, by the median",
     )
     for tool in TOOLS:
         for name, values in theirs[tool].items():
             said, made = statistics.median(values), statistics.median(ours[tool][name])
-            spread = (max(values) - min(values)) / 2 / said
-            table.add_row(tool, name, f"{said:.4g}", f"{made:.4g}", f"{made / said:.3f}", f"{spread:.1%}")
+            spreads = f"{_spread(values):.1%}, {_spread(ours[tool][name]):.1%}"
+            table.add_row(tool, name, f"{said:.4g}", f"{made:.4g}", f"{made / said:.3f}", spreads)
         table.add_section()
     return table
+
+
+def _spread(values: list[float]) -> float:
+    return (max(values) - min(values)) / 2 / statistics.median(values)
 
 
 if __name__ == "__main__":
