@@ -18,7 +18,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from octavo.bench.compat.report import WHOLE, CompatReport, Value, began_us, content_us, linear, seen
+from octavo.bench.compat.report import (
+    WHOLE,
+    CompatReport,
+    Value,
+    began_us,
+    content_us,
+    has_content,
+    linear,
+    seen,
+)
 from octavo.bench.record import Exchange, Kind, Run
 
 __all__ = ["recompute"]
@@ -35,7 +44,7 @@ _NOTE = (
 def recompute(run: Run) -> CompatReport:
     """Its numbers, with the names of its JSON: a metric's, a dot, a statistic's."""
     exchanges = seen(run.exchanges)
-    answers = [_Answer(one) for one in exchanges if one.error in WHOLE and content_us(one)]
+    answers = [_Answer(one) for one in exchanges if one.error in WHOLE and has_content(one)]
     failed = len(exchanges) - len(answers)
     values = [Value("request_count.avg", len(answers), "requests")]
     if failed:

@@ -72,15 +72,15 @@ class _Answer:
     def prompt_timing(self) -> tuple[float, float]:
         return self.end_s if self.first_s is None else self.first_s, float(self.prompt_tokens)
 
-    def output_timings(self) -> list[tuple[float, float]]:
-        """Tokens laid evenly over the time between the first and the last: (time, tokens)."""
+    def output_timings(self) -> tuple[Floats, Floats]:
+        """Tokens laid evenly over the time between the first and the last: times and tokens, [n] each."""
         if self.first_s is None or self.pieces < 2:
-            return [(self.last_s, float(self.output_tokens))]
+            return np.array([self.last_s]), np.array([float(self.output_tokens)])
         if self.output_tokens < 2:
-            return [(self.first_s, float(self.output_tokens > 0))]
-        each = (self.output_tokens - 1) / (self.pieces - 1)
-        times = np.linspace(self.first_s, self.last_s, num=self.pieces)[1:]
-        return [(self.first_s, 1.0), *((float(at), each) for at in times)]
+            return np.array([self.first_s]), np.array([float(self.output_tokens > 0)])
+        tokens = np.full(self.pieces, (self.output_tokens - 1) / (self.pieces - 1))
+        tokens[0] = 1.0
+        return np.linspace(self.first_s, self.last_s, num=self.pieces), tokens
 
 
 def _wrote_us(exchange: Exchange) -> int:
@@ -109,26 +109,32 @@ def _latencies(answers: Sequence[_Answer]) -> list[Value]:
 
 
 def _rates(answers: Sequence[_Answer], start_s: float, end_s: float) -> list[Value]:
+    prompts = np.array([one.prompt_timing() for one in answers]).reshape(-1, 2).T
+    outputs = [one.output_timings() for one in answers] or [(np.empty(0), np.empty(0))]
+    output_times, output_tokens = (np.concatenate(side) for side in zip(*outputs, strict=True))
     events = {
-        "requests_per_second": [(one.end_s, 1.0) for one in answers],
-        "prompt_tokens_per_second": [one.prompt_timing() for one in answers],
-        "output_tokens_per_second": [pair for one in answers for pair in one.output_timings()],
+        "requests_per_second": (np.array([one.end_s for one in answers]), np.ones(len(answers))),
+        "prompt_tokens_per_second": (prompts[0], prompts[1]),
+        "output_tokens_per_second": (output_times, output_tokens),
+        "tokens_per_second": (
+            np.concatenate((prompts[0], output_times)),
+            np.concatenate((prompts[1], output_tokens)),
+        ),
     }
-    events["tokens_per_second"] = events["prompt_tokens_per_second"] + events["output_tokens_per_second"]
     values = []
-    for name, pairs in events.items():
+    for name, (times, amounts) in events.items():
         unit = "requests/s" if name.startswith("requests") else "tokens/s"
-        values += _spread(name, *_local_rates(pairs, start_s, end_s), unit)
+        values += _spread(name, *_local_rates(times, amounts, start_s, end_s), unit)
     levels, times = _levels([(one.start_s, one.end_s) for one in answers], start_s, end_s)
     return values + _spread("request_concurrency", levels, times, "requests", "over time")
 
 
-def _local_rates(
-    events: Sequence[tuple[float, float]], start_s: float, end_s: float
-) -> tuple[Floats, Floats]:
-    """Each event's amount over the time that it stands for, and that time. `events`: (time, amount)."""
-    inside = [(at, amount) for at, amount in events if start_s <= at <= end_s]
-    times, amounts = _merged([(start_s, 0.0), *inside, (end_s, 0.0)])
+def _local_rates(times: Floats, amounts: Floats, start_s: float, end_s: float) -> tuple[Floats, Floats]:
+    """Each event's amount over the time that it stands for, and that time, of events at `times` [n]."""
+    inside = (times >= start_s) & (times <= end_s)
+    times, amounts = _merged(
+        np.concatenate(([start_s], times[inside], [end_s])), np.concatenate(([0.0], amounts[inside], [0.0]))
+    )
     if len(times) < 2:
         return np.empty(0), np.empty(0)
     middles = (times[1:] + times[:-1]) / 2
@@ -141,23 +147,23 @@ def _levels(spans: Sequence[tuple[float, float]], start_s: float, end_s: float) 
     """How many spans are open, and for how long each such number holds."""
     if not spans:
         return np.empty(0), np.empty(0)
-    times, steps = _merged([(begin, 1.0) for begin, _ in spans] + [(end, -1.0) for _, end in spans])
+    edges = np.array(spans).T
+    times, steps = _merged(edges.reshape(-1), np.repeat([1.0, -1.0], len(spans)))
     times = np.clip(np.concatenate(([start_s], times, [end_s])), start_s, end_s)
     open_ones = np.clip(np.cumsum(np.concatenate(([0.0], steps))), 0, None)
     return open_ones, np.diff(times)
 
 
-def _merged(events: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
-    """In order, those within _MERGED_S of the first of them taken together, at its time."""
-    times: list[float] = []
-    amounts: list[float] = []
-    for at, amount in sorted(events):
-        if times and at <= times[-1] + _MERGED_S:
-            amounts[-1] += amount
-        else:
-            times.append(at)
-            amounts.append(amount)
-    return np.array(times), np.array(amounts)
+def _merged(times: Floats, amounts: Floats) -> tuple[Floats, Floats]:
+    """In order, those within _MERGED_S of the first of them taken together, at its time. [n] each, n > 0."""
+    order = np.argsort(times, kind="stable")
+    times, amounts = times[order], amounts[order]
+    nexts = np.searchsorted(times, times + _MERGED_S, side="right").tolist()
+    firsts, at = [], 0
+    while at < len(nexts):
+        firsts.append(at)
+        at = nexts[at]
+    return times[firsts], np.add.reduceat(amounts, firsts)
 
 
 def _spread(

@@ -9,7 +9,7 @@ import numpy as np
 
 from octavo.bench.record import Exchange, Kind
 
-__all__ = ["CONTENT", "WHOLE", "CompatReport", "Value", "began_us", "content_us", "linear", "seen"]
+__all__ = ["WHOLE", "CompatReport", "Value", "began_us", "content_us", "has_content", "linear", "seen"]
 
 CONTENT = int(Kind.ANSWER | Kind.REASONING | Kind.TOOL)
 """An event with something of the answer in it."""
@@ -62,6 +62,11 @@ def began_us(exchange: Exchange) -> int:
 def content_us(exchange: Exchange) -> list[int]:
     """When the events with something of the answer in them came."""
     return [chunk.at_us for chunk in exchange.chunks if chunk.kind & CONTENT]
+
+
+def has_content(exchange: Exchange) -> bool:
+    """Whether any came."""
+    return any(chunk.kind & CONTENT for chunk in exchange.chunks)
 
 
 def linear(values: Sequence[float], percents: Sequence[float]) -> list[float]:

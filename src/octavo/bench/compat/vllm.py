@@ -77,7 +77,9 @@ def _choices_us(exchange: Exchange) -> list[int]:
 
 
 def _successful(exchange: Exchange) -> bool:
-    return exchange.status == 200 and exchange.error in WHOLE and bool(_choices_us(exchange))
+    if exchange.status != 200 or exchange.error not in WHOLE:
+        return False
+    return any(chunk.kind & _CHOICE for chunk in exchange.chunks)
 
 
 def _busiest(answers: Sequence[_Answer]) -> list[Value]:
