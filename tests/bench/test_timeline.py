@@ -80,6 +80,7 @@ def test_a_long_run_is_thinned_but_its_spike_stays() -> None:
     exchanges[3333] = answer(33330, 9000, 1, 2)
     lanes, figures = _of(run(exchanges))
     assert len(lanes.names) == MAX_LANES and "300 of 5000 requests" in lanes.note
+    assert any(name.startswith("request 3333,") for name in lanes.names)
     assert lanes.names[0].startswith("request 0,") and lanes.names[-1].startswith("request 4999,")
     for one in figures.values():
         for series in one.series:

@@ -1,7 +1,7 @@
 """What a run was like over time, as figures: each request's way, and rates and readings along it.
 
-A long run is thinned, always the same way: of lanes evenly chosen ones stay, and of values over time the extremes of
-each short stretch, so that no spike is lost. Knows events and figures, no page.
+A long run is thinned, always the same way: of lanes the slowest and evenly chosen ones stay, and of values over time
+the extremes of each short stretch, so that no spike is lost. Knows events and figures, no page.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ __all__ = ["MAX_LANES", "MAX_POINTS", "timeline"]
 
 MAX_LANES = 300
 """A lane needs a pixel to be seen."""
+SLOWEST = 100
+"""Of the lanes of a long run: they are what is looked for."""
 MAX_POINTS = 600
 """Of a curve: about what a screen can tell apart; a stretch gives two."""
 
@@ -87,7 +89,7 @@ def _shades(window: Window, end_s: float) -> list[Shade]:
 
 def _lanes(run: Run, axis: Axis, shades: Sequence[Shade]) -> Lanes:
     ordered = sorted(run.exchanges, key=lambda one: (one.intended_us, one.index))
-    chosen = [ordered[place] for place in _evenly(len(ordered), MAX_LANES)]
+    chosen = _chosen(ordered)
     spans: list[tuple[int, float, float, int]] = []
     times = Times(_only(run, chosen))
     for lane, one in enumerate(chosen):
@@ -97,7 +99,11 @@ def _lanes(run: Run, axis: Axis, shades: Sequence[Shade]) -> Lanes:
             for start, end, of in _stretches(one, None if np.isnan(first) else int(first))
             if end > start
         ]
-    thinned = f"{len(chosen)} of {len(ordered)} requests, " if len(chosen) < len(ordered) else ""
+    thinned = ""
+    if len(chosen) < len(ordered):
+        thinned = (
+            f"{len(chosen)} of {len(ordered)} requests, the {SLOWEST} slowest and others evenly chosen, "
+        )
     return Lanes(
         title="Requests",
         note=f"{thinned}each a lane, in the order in which they should have been sent",
@@ -112,6 +118,17 @@ def _lanes(run: Run, axis: Axis, shades: Sequence[Shade]) -> Lanes:
         group=_GROUP,
         height=max(90, min(420, 12 * len(chosen) + 40)),
     )
+
+
+def _chosen(ordered: list[Exchange]) -> list[Exchange]:
+    """All, or of many the slowest and as many others as there is room for."""
+    if len(ordered) <= MAX_LANES:
+        return ordered
+    slow_first = sorted(range(len(ordered)), key=lambda at: ordered[at].intended_us - ordered[at].end_us)
+    slowest = set(slow_first[:SLOWEST])
+    others = [at for at in range(len(ordered)) if at not in slowest]
+    rest = {others[place] for place in _evenly(len(others), MAX_LANES - SLOWEST)}
+    return [ordered[at] for at in sorted(slowest | rest)]
 
 
 def _only(run: Run, exchanges: list[Exchange]) -> Run:
