@@ -13,7 +13,7 @@ from octavo.scheduling.settings import Counters, SchedulerConfig
 
 __all__ = ["Reporter"]
 
-_DUPLICATES_EVERY = 16
+_DUPLICATES_EVERY = 64
 """Steps: looking for them takes a hash of each block."""
 
 

@@ -53,6 +53,8 @@ class Stretch:
             ):
                 return 0
             most = min(most, request.max_output - sequence.output_tokens - 1)
+        if most > 0 and self._finds_blocks(most):
+            return most
         low, high = 0, max(most, 0)
         while low < high:
             middle = (low + high + 1) // 2
@@ -76,39 +78,67 @@ class Stretch:
         if steps > self.most():
             raise ValueError(f"{steps} equal steps were asked for, and {self.most()} are certain")
         scheduler, order = self._scheduler, self._scheduler.order
-        running = scheduler.running
-        starts = {one: one.computed for one in running}
-        size = scheduler.limits.block_size
-        load = StepLoad(len(running), len(running), sum(starts.values()), 0)
+        running = list(scheduler.running)
+        starts = [one.computed for one in running]
+        begins, fills = _Calendar(), _Calendar()
+        for place, one in enumerate(running):
+            begins.put(max(one.writable - starts[place], 0), place)
+            fills.put(self._filled(one, starts[place]), place)
+        load = StepLoad(len(running), len(running), sum(starts), 0)
         for step in range(steps):
             load = load._replace(kv_tokens=load.kv_tokens + len(running))
             if step:
                 scheduler.lasted(durations[step - 1])
             if not order.plain:  # what is computed for a tenant moves it back
-                running.sort(key=order.rank)
-                for one in running:
+                scheduler.running.sort(key=order.rank)
+                for one in scheduler.running:
                     order.charge(one.request, 1)
             looked = scheduler.looks_closely
-            for one in running:
-                if starts[one] + step >= one.writable:
-                    one.computed = starts[one] + step
-                    scheduler.places.grow(one, one.computed + 1)
-                    looked = True
+            for place in begins.take(step, scheduler.running, running):
+                one = running[place]
+                one.computed = starts[place] + step
+                scheduler.places.grow(one, one.computed + 1)
+                begins.put(max(one.writable - starts[place], step + 1), place)
+                looked = True
             if looked:
-                for one in running:
-                    one.computed = starts[one] + step + 1
+                for one, start in zip(running, starts, strict=True):
+                    one.computed = start + step + 1
                     self._learn(one, one.computed)
             scheduler.stepped(load, looked=looked)
-            for one in running:
-                if (starts[one] + step + 1) // size * size > one.stored:
-                    self._learn(one, starts[one] + step + 2)
-                    scheduler.places.sharing.store(one, starts[one] + step + 1)
-        for one in running if steps else ():
-            one.computed = one.told = starts[one] + steps
+            for place in fills.take(step, scheduler.running, running):
+                one = running[place]
+                self._learn(one, starts[place] + step + 2)
+                scheduler.places.sharing.store(one, starts[place] + step + 1)
+                fills.put(max(self._filled(one, starts[place]), step + 1), place)
+        for one, start in zip(running, starts, strict=True) if steps else ():
+            one.computed = one.told = start + steps
             self._learn(one, one.computed + 1)
             one.total = len(one.tokens)
             scheduler.tell(output_of(one, (TokenSample(self._token),) * steps))
 
+    def _filled(self, sequence: Sequence, start: int) -> int:
+        """The step after which a block more of it is whole than was stored."""
+        size = self._scheduler.limits.block_size
+        return max(sequence.stored // size * size + size - start - 1, 0)
+
     def _learn(self, sequence: Sequence, length: int) -> None:
         """It has `length` tokens now."""
         sequence.tokens.extend([self._token] * (length - len(sequence.tokens)))
+
+
+class _Calendar:
+    """What happens to whom in which step: only those are looked at."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, list[int]] = {}
+
+    def put(self, step: int, place: int) -> None:
+        self._places.setdefault(step, []).append(place)
+
+    def take(self, step: int, order: list[Sequence], running: list[Sequence]) -> list[int]:
+        """Of this step, in the order in which they run in it."""
+        places = self._places.pop(step, [])
+        if len(places) > 1:
+            rank = {one: number for number, one in enumerate(order)}
+            places.sort(key=lambda place: rank[running[place]])
+        return places
