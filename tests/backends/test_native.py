@@ -310,7 +310,7 @@ def endured(tiny_model_path: Path) -> NativeBackend:
     return NativeBackend(open_model(tiny_model_path), LIMITS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_no_plan_ends_the_process(
     endured: NativeBackend, alone: dict[str, list[Told]], data: st.DataObject

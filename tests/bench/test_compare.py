@@ -59,9 +59,8 @@ def compared(
     return compare(record(a), record(b), slo=TARGET)
 
 
-@pytest.mark.parametrize(
-    ("repeats", "same_seeds"), [(3, False), pytest.param(5, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("repeats", "same_seeds"), [(3, False), (5, True)])
 def test_runs_of_one_server_are_seldom_taken_for_a_regression(repeats: int, same_seeds: bool) -> None:
     trials = 40
     alarms = sum(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
@@ -79,6 +79,7 @@ a 7
 labels = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(labels, labels, st.floats()), max_size=4), st.floats(), st.booleans())
 def test_what_the_client_library_writes_is_read(
     series: list[tuple[str, str, float]], value: float, modern: bool

@@ -91,6 +91,7 @@ def test_welch_s_example_with_unequal_spreads() -> None:
     assert found.interval.high - 3.5 == pytest.approx(t_quantile(0.975, found.degrees) * error)
 
 
+@pytest.mark.slow
 def test_two_samples_of_the_same_differ_as_rarely_as_promised() -> None:
     draw = random.Random(5)
 

@@ -23,7 +23,7 @@ def slo_of(queue: Queue, share: float) -> tuple[Slo, float]:
     return Slo.parse(f"ttft_p99<={queue.p99(rate)!r}s"), rate
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.floats(0.05, 5000.0),
     st.floats(0.02, 0.97),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.backends.base import TokenSample
@@ -179,7 +179,6 @@ def write_all(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@settings(deadline=None)
 @given(cut=st.integers(0, 200))
 def test_a_file_torn_anywhere_is_continued(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     """What is whole stays, what is torn is written again: the file is as if nothing had happened."""

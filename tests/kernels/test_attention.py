@@ -116,7 +116,7 @@ def test_every_instruction_set_gives_the_same_bits(dim: int, kv: str) -> None:
             np.testing.assert_array_equal(other, first)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_cut_of_the_work_does_not_change_a_bit(data: st.DataObject) -> None:
     """Whole or in chunks, any tile of queries, any split of segments: what a query gets is its own business."""

@@ -143,7 +143,7 @@ def test_outliers_in_hundreds_of_columns_stay_in_their_rows(ggml_type: int, isa:
         np.testing.assert_array_equal(ops.linear(weights.matrix, x[row : row + 1], isa=isa)[0], together[row])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ggml_type=st.sampled_from(FORMATS),
     rows=st.integers(1, 33),
@@ -165,7 +165,7 @@ def test_linear_is_the_product(
         np.testing.assert_array_equal(result, results[0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     ggml_type=st.sampled_from(FORMATS),
     rows=st.integers(1, 9),

@@ -109,7 +109,7 @@ def rules(draw: st.DrawFn, vocab: int, prompt: int) -> ChoiceRule:
     )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.data(), rows())
 def test_the_choice_is_the_rules(data: st.DataObject, logits: Floats) -> None:
     vocab = len(logits)
@@ -222,7 +222,7 @@ def test_random_words_are_philox(isa: str) -> None:
     np.testing.assert_array_equal(ops.random_words(seed, index, 117, isa=isa), expected[:117])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(rows(), st.integers(0, 120), st.integers(0, 2**31))
 def test_scores_are_the_log_softmax_and_its_largest(logits: Floats, top: int, pick: int) -> None:
     token, top = pick % len(logits), min(top, len(logits))

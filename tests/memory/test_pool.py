@@ -110,4 +110,4 @@ class Tables(RuleBasedStateMachine):
 
 
 TestTables = Tables.TestCase
-TestTables.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTables.settings = settings(max_examples=60, stateful_step_count=40)

@@ -168,7 +168,7 @@ def test_a_group_that_could_outgrow_the_memory_is_refused_with_the_numbers() -> 
     assert item.finish_reason == "error" and "allocator" in (item.error or "")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     traffic=st.lists(
         st.tuples(

@@ -118,7 +118,7 @@ traffic = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     traffic=traffic,
     blocks=st.integers(12, 40),

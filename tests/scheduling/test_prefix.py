@@ -152,7 +152,7 @@ def test_children_at_the_end_of_a_block_are_told_apart_while_their_tokens_are_be
             assert cached(run(engine, more)["more", 0]) == 3 * SIZE
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_random_conversations_answer_as_if_alone(data: st.DataObject) -> None:
     """Prompts that begin alike in many ways, small pools, forks, aborts, two KV groups, plans in flight."""

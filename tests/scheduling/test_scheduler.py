@@ -221,7 +221,7 @@ traffic = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     traffic=traffic,
     blocks=st.integers(10, 40),

@@ -53,7 +53,7 @@ def vars_of(report: Any) -> list[Any]:
     return [getattr(report, name) for name in report.__struct_fields__]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     requests=st.lists(
         st.tuples(st.integers(1, 70), st.integers(6, 90), st.sampled_from(["", "a"])), min_size=1, max_size=5

@@ -199,7 +199,7 @@ def test_salts_find_nothing_of_each_other_on_disk() -> None:
     assert cached(outputs["b", 0]) == 0 == engine.stats().disk_hit_tokens
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_random_conversations_over_a_disk_answer_as_if_alone(data: st.DataObject) -> None:
     """A pool that is given away all the time, a disk that is slow, small and loses things, restarts in between."""

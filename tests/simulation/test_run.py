@@ -104,7 +104,7 @@ def test_one_server_with_a_fixed_service_time_is_the_queue_of_the_formula() -> N
     assert max(abs(ours - theirs) for ours, theirs in zip(waits, expected, strict=False)) <= 1
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(
     seed=st.integers(0, 1000),
     name=st.sampled_from(["chat", "agent", "rag", "batch"]),

@@ -130,7 +130,7 @@ traffic = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     traffic=traffic,
     blocks=st.integers(10, 40),

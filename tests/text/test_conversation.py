@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import InvalidParameter
@@ -32,7 +32,6 @@ def turns(ids: list[int]) -> list[str]:
     return [TOKENIZER.decode(piece) for piece in pieces]
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         TEXT | st.sampled_from(["\ue000", "\ue001<|im_end|>", "\ue000<|im_start|>"]), min_size=1, max_size=3

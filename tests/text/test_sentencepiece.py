@@ -56,7 +56,7 @@ def pair(case: Case) -> Pair:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=TEXT)
 def test_ids_equal_the_librarys(case: Case, text: str) -> None:
     theirs, ours = pair(case)
@@ -74,7 +74,6 @@ def test_ids_equal_the_librarys(case: Case, text: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES[:2] + CASES[4:5], ids=lambda case: case.name)
-@settings(deadline=None)
 @given(text=TEXT.filter(lambda text: "▁" not in text))
 def test_round_trip(case: Case, text: str) -> None:
     """Where nothing is normalized away ("▁" itself becomes a space, as in SentencePiece)."""
@@ -122,7 +121,6 @@ def test_bos_is_the_default_of_sentencepiece_bpe_only() -> None:
 ALPHABET = "abc"
 
 
-@settings(deadline=None)
 @given(
     pieces=st.lists(st.text(ALPHABET, min_size=2, max_size=5), unique=True, min_size=1, max_size=25),
     texts=st.lists(st.text(ALPHABET, min_size=1, max_size=30), min_size=1, max_size=20),
@@ -155,7 +153,6 @@ def merged(text: str, pieces: list[str]) -> list[str]:
         symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_a_damaged_character_map_is_refused_or_harmless(blob: bytes) -> None:
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.text.stream import TextStream
@@ -16,7 +16,6 @@ BYTES = Vocabulary([*(bytes([byte]) for byte in range(256)), b"<|im_end|>"], [25
 DATA = st.lists(TEXT.map(str.encode) | st.binary(max_size=6), max_size=6).map(b"".join)
 
 
-@settings(deadline=None)
 @given(data=DATA, cuts=st.lists(st.integers(0, 60)), held=st.lists(st.integers(0, 9)), cut=st.integers(0, 9))
 def test_pushes_and_finish_join_to_the_whole_text(
     data: bytes, cuts: list[int], held: list[int], cut: int

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from octavo.errors import InvalidParameter, ModelError
 from octavo.text.chat import ChatTemplate
@@ -40,7 +40,6 @@ def words(pre: str, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
-@settings(deadline=None)
 @given(TEXT)
 def test_round_trip(pre: str, text: str) -> None:
     tokenizer = TINY[pre]
@@ -51,7 +50,6 @@ def test_round_trip(pre: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
-@settings(deadline=None)
 @given(TEXT)
 def test_round_trip_with_control_tokens(pre: str, text: str) -> None:
     tokenizer = TINY[pre]

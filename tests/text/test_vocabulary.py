@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import ModelError
@@ -71,7 +71,6 @@ def test_bytes_of() -> None:
     assert vocabulary.join([0, 1, 1]) == b"aa"
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=9), max_size=40), st.data())
 def test_saved_and_loaded_is_equal(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], data: st.DataObject

@@ -94,7 +94,7 @@ def test_a_closed_loop_is_read_as_answers_come(think: str) -> None:
     assert len(read) < seen + 150
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     name=st.sampled_from(["agent", "chat", "voice", "batch"]),
