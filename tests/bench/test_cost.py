@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.bench.cost import Bill, Cost, HostedPrice, Line, Work, figure, per_million, watts_drawn
@@ -124,6 +124,7 @@ def test_without_a_cached_price_or_share_all_input_has_the_full_price() -> None:
     assert Cost(hosted=[cached]).bill(Work(request_rate=1.0)).hosted == ()
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         Work,

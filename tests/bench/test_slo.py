@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.bench.definitions import known
@@ -108,6 +108,7 @@ def test_what_cannot_be_meant_is_one_sentence_with_a_hint(text: str, said: str) 
     assert message.startswith("slo ") and message[-1] in ".?" and "\n" not in message
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_an_slo_or_an_error_of_the_caller(text: str) -> None:
     try:
@@ -117,6 +118,7 @@ def test_any_text_is_an_slo_or_an_error_of_the_caller(text: str) -> None:
     assert slo.parts and slo.text == text
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["ttft_p99", "itl_p99_9", "e2e_mean", "tpot_p50"]),
     st.sampled_from(["<", "<="]),
@@ -231,6 +233,7 @@ def test_failed_requests_are_infinitely_late() -> None:
     assert not verdict("ttft_p50<1s", [], 3)[0]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=60), st.integers(0, 30))
 def test_percentiles_with_failures_are_those_of_all_requests_within_one_of_them(
     ttfts_ms: list[int], failed: int

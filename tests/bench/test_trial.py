@@ -81,6 +81,15 @@ def test_what_piled_up_once_is_no_proof_and_twice_is() -> None:
     assert trial(0.1, 0.1, 0.1, piled=(0.12, -0.05, 0.0)).decision == "met"
 
 
+def test_a_rate_that_is_met_tells_what_is_nearest_of_what_was_asked_for() -> None:
+    made = trial(0.1, 0.1, piled=(0.04, 0.04))
+    assert (made.decision, made.why) == ("met", "Errors 0 % (bound <= 50 %)")
+    implied = Trial.of(Slo.parse("ttft_p99<1s"), 1.0, [Said({"ttft_p99": 0.1, "error_share": 0.009})])
+    assert implied.why == "TTFT p99 100 ms (bound < 1 s)"
+    [backlog] = [str(one) for one in made.parts if one.part.name == "backlog"]
+    assert backlog == "4 % of the offered requests piled up"
+
+
 def test_one_request_at_a_time_has_no_backlog() -> None:
     assert trial(0.1, piled=(0.9,), rate=None).decision == "met"
 

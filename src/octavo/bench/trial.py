@@ -65,7 +65,8 @@ class PartTrial:
             return str(Judged(self.part, None, False, "it was not measured, or no request has it"))
         mean = sum(known) / len(known)
         if self.part is _BACKLOG:
-            return f"the server fell behind: {show(mean, 'share')} of the offered requests piled up"
+            piled = f"{show(mean, 'share')} of the offered requests piled up"
+            return piled if self.met else f"the server fell behind: {piled}"
         return str(Judged(self.part, mean, self.met))
 
 
@@ -124,7 +125,9 @@ class Trial(Generic[M]):
                 "; ".join(problem.rstrip(".") for problem in self.invalid[-1].problems) or "no run is valid"
             )
         told = [one for one in self._bounding if not one.met]
-        told = told or [max(self._bounding, key=lambda one: one.excess.estimate)]
+        if not told:  # what is nearest to its bound, of those that were asked for if there are any
+            asked = [one for one in self._bounding if not one.part.implied] or self._bounding
+            told = [max(asked, key=lambda one: one.excess.estimate)]
         return "; ".join(map(str, told))
 
     def interval(self, name: str, level: float = 0.95) -> Interval | None:
