@@ -23,7 +23,8 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
 ) -> None:
     record, page = tmp_path / "run.json.gz", tmp_path / "run.html"
     command = ["simulate", "--workload", "chat", "--requests", "40", "--hardware", "l4", "--rate", "3"]
-    assert run([*command, "--slo", "ttft_p99<1s", "-o", str(record), "--html", str(page)]) == 0
+    command += ["--slo", "ttft_p99<1s"]
+    assert run([*command, "-o", str(record), "--html", str(page)]) == 0
     out = capsys.readouterr().out
     for words in ("128 KiB a token", "critical batch", "TTFT", "uncalibrated", "ttft_p99<1s"):
         assert words in out
@@ -54,3 +55,16 @@ def test_bad_input_is_one_sentence(
     assert run(["simulate", *words]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and message in error
+
+
+def test_a_target_that_is_missed_and_a_path_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["simulate", "--workload", "chat", "--requests", "20", "--hardware", "t4", "--rate", "3"]
+    command += ["--weight-bits", "8"]
+    assert run([*command, "--slo", "ttft_p99<1ms", "-o", str(tmp_path / "a.json")]) == 1
+    assert "not met" in capsys.readouterr().out
+    assert Record.read(tmp_path / "a.json").options["slo"] == "ttft_p99<1ms"
+    assert run([*command, "-o", str(tmp_path / "no" / "a.json")]) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and "a.json cannot be written" in error

@@ -38,7 +38,7 @@ from octavo.errors import BenchError, InvalidParameter
 from octavo.workload.generate import requests_of
 from octavo.workload.spec import Workload, load_workload
 
-__all__ = ["Asked", "compare_records", "measure_server", "report_again"]
+__all__ = ["Asked", "check_writable", "compare_records", "measure_server", "report_again"]
 
 NOT_MET, REGRESSION, NOT_VALID, INTERRUPTED = 1, 1, 3, 130
 
@@ -94,7 +94,7 @@ def measure_server(asked: Asked) -> int:
     headers = [header(text) for text in asked.header or ()]
     for path in (asked.output, asked.html):
         if path is not None:
-            _check_writable(path)
+            check_writable(path)
     with Live(sys.stderr, quiet=asked.quiet) as live:
         record, problem = uvloop.run(_measure(asked, plan, extra, headers, live))
     if asked.output is not None and record.runs:
@@ -131,7 +131,7 @@ def report_again(
         warmup_s = float(str(text).removesuffix("s"))
     tools = _tools(compat)
     if html is not None:
-        _check_writable(html)
+        check_writable(html)
     made = report(record, slo=None if slo is None else Slo.parse(slo), warmup_s=warmup_s, cost=cost)
     _show(made, html=html, json=json, compat=tools, say=lambda text: print(text, file=sys.stderr))
     return _code(made)
@@ -148,7 +148,7 @@ def compare_records(
     bounds = None if slo is None else Slo.parse(slo)
     a, b = Record.read(base), Record.read(other)
     if html is not None:
-        _check_writable(html)
+        check_writable(html)
     comparison = compare(a, b, threshold=least, slo=bounds, anyway=anyway)
     names = (str(base), str(other))
     if html is not None:
@@ -248,7 +248,7 @@ def _tools(names: Sequence[str]) -> list[Tool]:
     return [tool for tool in TOOLS if tool in names]
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Raises BenchError now, and not after an hour of measuring."""
     if path.is_dir():
         raise BenchError(f"{path} is a folder; give the name of a file.")

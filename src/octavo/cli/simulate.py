@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,10 +12,7 @@ from octavo.config import AllocatorName, PolicyName, RouterName
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from octavo.bench.record import Record, Run
-    from octavo.simulation.deployment import Deployment
     from octavo.simulation.tutorial import Outcome
-    from octavo.workload.spec import Workload
 
 __all__ = ["simulate"]
 
@@ -138,7 +134,7 @@ def simulate(
         raise InvalidParameter("Give either --workload or --preset tutorial.")
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(highlight=False, emoji=False)
     if preset is not None:
         _tutorial(console)
         return
@@ -161,123 +157,25 @@ def simulate(
         prefix_cache=prefix_cache,
     )
     assert workload is not None
-    changed = _changed(workload, rate, requests, seed)
-    _simulate(console, deployment, (replicas, router), workload, changed, slo, output, html)
+    from octavo.cli.simulate_run import Asked, run
 
-
-def _changed(name: str, rate: float | None, requests: int | None, seed: int | None) -> Workload:
-    import msgspec
-
-    from octavo.workload.spec import load_workload
-
-    workload = load_workload(name)
-    changes: dict[str, Any] = {"seed": seed, "requests": requests}
-    workload = msgspec.structs.replace(
-        workload, **{key: value for key, value in changes.items() if value is not None}
-    )
-    return workload if rate is None else workload.at_rate(rate)
-
-
-def _simulate(
-    console: Console,
-    deployment: Deployment,
-    several: tuple[int, RouterName],
-    name: str,
-    workload: Workload,
-    slo: str | None,
-    output: Path | None,
-    html: Path | None,
-) -> None:
-    from octavo.bench.report import report
-    from octavo.bench.slo import Slo
-    from octavo.bench.summary import print_summary
-
-    target = None if slo is None else Slo.parse(slo)
-    for fact, words in deployment.facts():
-        console.print(f"{fact:>15}  {words}", markup=False)
-    console.print()
-    runs = _runs(deployment, several, workload)
-    record = _record(deployment, several, name, workload, [runs["typical"]])
-    if output is not None:
-        record.write(output)
-    made = report(record, slo=target)
-    print_summary(made, console)
-    _range(
+    code = run(
+        Asked(
+            workload=workload,
+            rate=rate,
+            requests=requests,
+            seed=seed,
+            deployment=deployment,
+            replicas=replicas,
+            router=router,
+            slo=slo,
+            output=output,
+            html=html,
+        ),
         console,
-        {key: report(_record(deployment, several, name, workload, [run])) for key, run in runs.items()},
     )
-    if html is not None:
-        from octavo.bench.page import page
-
-        html.write_text(page(made).html(), encoding="utf-8")
-
-
-def _runs(deployment: Deployment, several: tuple[int, RouterName], workload: Workload) -> dict[str, Run]:
-    """With each assumption of how much of its peaks the machine reaches."""
-    from octavo.simulation.cluster import Cluster
-    from octavo.simulation.replica import Replica
-    from octavo.simulation.roofline import EFFICIENCIES
-    from octavo.simulation.routers import router_named
-    from octavo.simulation.run import simulate as run
-    from octavo.timing.clock import ManualClock
-    from octavo.workload.arrivals import Closed
-    from octavo.workload.generate import requests_of
-
-    clients = workload.arrivals.clients if isinstance(workload.arrivals, Closed) else None
-    made = {}
-    for name, efficiency in EFFICIENCIES.items():
-        count, router = several
-        pace = deployment.pace_with(efficiency)
-        replicas = [Replica(deployment.settings, pace, ManualClock()) for _ in range(count)]
-        made[name] = run(
-            Cluster(replicas, router_named(router)),
-            requests_of(workload),
-            clients=clients,
-            seed=workload.seed,
-            rate=getattr(workload.arrivals, "rate", None),
-        )
-    return made
-
-
-def _record(
-    deployment: Deployment, several: tuple[int, RouterName], name: str, workload: Workload, runs: list[Run]
-) -> Record:
-    import msgspec
-
-    import octavo
-    from octavo.bench.record import Record
-
-    return Record(
-        octavo=octavo.__version__,
-        url="simulated",
-        model=deployment.model,
-        api="completions",
-        server=f"octavo {octavo.__version__}, simulated, uncalibrated",
-        machine={
-            "hardware": deployment.hardware,
-            "accelerators": deployment.tensor_parallel,
-            "replicas": several[0],
-        },
-        name=name,
-        workload=msgspec.to_builtins(workload),
-        options={**msgspec.to_builtins(deployment), "replicas": several[0], "router": several[1]},
-        runs=runs,
-    )
-
-
-def _range(console: Console, reports: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from octavo.bench.shown import label_of, show
-
-    table = Table(
-        "uncalibrated: a range", "kernels reach most", "typical", "little", box=None, pad_edge=False
-    )
-    for name in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99", "e2e_p50", "output_rate", "busy_share"):
-        values = [reports[key].chosen.measures[0].value(name) for key in ("high", "typical", "low")]
-        table.add_row(label_of(name), *(show(name, value) for value in values))
-    console.print()
-    console.print(table)
+    if code:
+        raise typer.Exit(code)
 
 
 def _tutorial(console: Console) -> None:
