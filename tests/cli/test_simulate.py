@@ -22,7 +22,7 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record, page = tmp_path / "run.json.gz", tmp_path / "run.html"
-    command = ["simulate", "--workload", "chat", "--requests", "40", "--hardware", "l4", "--rate", "3"]
+    command = ["simulate", "--workload", "chat", "--requests", "40", "--hardware", "h100", "--rate", "3"]
     command += ["--slo", "ttft_p99<1s"]
     assert run([*command, "-o", str(record), "--html", str(page)]) == 0
     out = capsys.readouterr().out
