@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,7 +19,7 @@ import pytest
 from octavo.bench import validity
 from octavo.bench.record import Record
 from octavo.cli import main
-from tests.bench.scripted import Answers, Asked, Reply, Script, scripted
+from tests.bench.scripted import Answers, Asked, Hang, Reply, Script, Step, scripted
 from tests.bench.synthetic import synthetic_record, synthetic_run
 from tests.charts.reading import read
 
@@ -140,8 +142,11 @@ def test_failures_are_counted_and_told(
     assert "status 503" in shown.out and "error_share<1% is not met" in shown.out
 
 
-def test_an_interrupted_run_is_kept_and_reported(
-    serve: Callable[[Script], str], workload: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_run_that_a_signal_ends_is_kept_and_reported(
+    number: signal.Signals, code: int, serve: Callable[[Script], str], workload: str, tmp_path: Path
 ) -> None:
     asked, enough = iter(range(10**6)), threading.Event()
 
@@ -152,22 +157,74 @@ def test_an_interrupted_run_is_kept_and_reported(
 
     url, record = serve(script), tmp_path / "r.json"
     slow = [url, "-w", workload, "--rate", "20", "--requests", "20000", "-o", str(record)]
+    with _bench(*slow) as process:
+        assert enough.wait(60)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "The run ended before its workload" in out and "Traceback" not in err
+    [run] = Record.read(record).runs
+    assert run.stopped and 20 < len(run.exchanges) < 20000
+
+
+def test_a_signal_while_a_server_is_asked_what_it_can_ends_without_a_traceback(
+    serve: Callable[[Script], str], workload: str
+) -> None:
+    asked = threading.Event()
+
+    def script(one: Asked) -> Reply:
+        asked.set()
+        return Reply(steps=(Step(0.0, Hang()),))
+
+    with _bench(serve(script), "-w", workload) as process:
+        assert asked.wait(60)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and out == "" and "Traceback" not in err, err
+
+
+def test_a_record_is_kept_when_the_terminal_is_gone(
+    serve: Callable[[Script], str], workload: str, tmp_path: Path
+) -> None:
+    asked, enough = iter(range(10**6)), threading.Event()
+
+    def script(one: Asked) -> Reply:
+        if one.path.endswith("completions") and next(asked) == 40:
+            enough.set()
+        return QUICK(one)
+
+    record, ours, theirs = tmp_path / "r.json", *os.openpty()
+    slow = [serve(script), "-w", workload, "--rate", "20", "--requests", "20000", "-o", str(record)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "octavo", "bench", *slow],
+        [sys.executable, "-m", "octavo", "bench", *slow], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    try:
+        assert enough.wait(60)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 129
+    finally:
+        process.kill()
+        process.wait()
+    [run] = Record.read(record).runs
+    assert run.stopped and len(run.exchanges) > 20
+
+
+@contextlib.contextmanager
+def _bench(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "octavo", "bench", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    try:
-        assert enough.wait(60)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130, err
-    assert "The run ended before its workload" in out and "Traceback" not in err
-    [run] = Record.read(record).runs
-    assert run.stopped and 20 < len(run.exchanges) < 20000
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.slow

@@ -141,3 +141,16 @@ def test_an_output_that_takes_nothing_is_told_once() -> None:
         process = _octavo("--version", stdout=full.fileno())
         assert process.communicate(timeout=60)[1] == "error: No space left on device.\n"
     assert process.returncode == 1
+
+
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "octavo", "--help"],
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -60,8 +60,7 @@ class Live:
         """A line that stays."""
         if not self._quiet:
             self.clear()
-            self._file.write(text + "\n")
-            self._file.flush()
+            self._write(text + "\n")
 
     def update(self, counts: Progress) -> None:
         """Called often; shown seldom."""
@@ -72,18 +71,24 @@ class Live:
         self._drawn_at = now
         parts = self._parts(counts)
         if not self._terminal:
-            self._file.write(", ".join(parts) + "\n")
+            self._write(", ".join(parts) + "\n")
         else:
-            self._file.write("\r" + _fitting(parts, shutil.get_terminal_size().columns - 1) + "\x1b[K")
+            self._write("\r" + _fitting(parts, shutil.get_terminal_size().columns - 1) + "\x1b[K")
             self._line = True
-        self._file.flush()
 
     def clear(self) -> None:
         """The line that is drawn goes."""
         if self._line:
-            self._file.write("\r\x1b[K")
-            self._file.flush()
             self._line = False
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        """A terminal that was closed, or a reader that has gone, costs no measurement."""
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except OSError:
+            self._quiet = True
 
     def _parts(self, counts: Progress) -> list[str]:
         """The most important first."""

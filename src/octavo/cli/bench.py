@@ -1,7 +1,7 @@
 """`octavo bench`: measures a server, tells again what a record says, compares two. Knows arguments.
 
 Exit codes: 0; 1 for an SLO that is not met or a regression; 2 for bad input; 3 for a run whose numbers cannot be
-believed; 130 for one that was interrupted (what was measured until then is kept and reported).
+believed; 128 and the signal for one that was interrupted (what was measured until then is kept and reported).
 """
 
 from __future__ import annotations

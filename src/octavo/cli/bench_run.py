@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import os
 import platform
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,13 +33,15 @@ from octavo.bench.summary import print_comparison, print_compat, print_summary
 from octavo.bench.sweep import Sweep
 from octavo.bench.target import Target, discover
 from octavo.cli.bench_options import header, numbers, share
+from octavo.cli.output import give_up_output
+from octavo.cli.signals import Signals
 from octavo.errors import BenchError, InvalidParameter
 from octavo.workload.generate import requests_of
 from octavo.workload.spec import Workload, load_workload
 
 __all__ = ["Asked", "check_writable", "compare_records", "measure_server", "report_again"]
 
-NOT_MET, REGRESSION, NOT_VALID, INTERRUPTED = 1, 1, 3, 130
+NOT_MET, REGRESSION, NOT_VALID = 1, 1, 3
 
 _LOOKED_AT = 1000
 """Of a workload's first requests, to see what it needs of the API."""
@@ -88,6 +89,20 @@ class Asked:
 
 def measure_server(asked: Asked) -> int:
     """Measure, write and print; return the exit code. Raises ClientError before anything is sent where it can."""
+    with Signals() as signals:
+        try:
+            return _measured(asked, signals)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            if signals.number is None:
+                raise
+        except OSError:
+            if not signals.hung_up:
+                raise
+            give_up_output()  # what there is to keep is written before what there is to say
+    return signals.code
+
+
+def _measured(asked: Asked, signals: Signals) -> int:
     plan = _plan(asked)
     compat = _tools(asked.compat or ())
     extra = _extra(asked.extra_body)
@@ -96,18 +111,19 @@ def measure_server(asked: Asked) -> int:
         if path is not None:
             check_writable(path)
     with Live(sys.stderr, quiet=asked.quiet) as live:
-        record, problem = uvloop.run(_measure(asked, plan, extra, headers, live))
+        record, problem = uvloop.run(_measure(asked, plan, extra, headers, live, signals))
     if asked.output is not None and record.runs:
         record.write(asked.output)
         live.say(f"The record is {asked.output}.")
     if not any(run.exchanges for run in record.runs):
         if problem is not None:
             raise problem
-        return INTERRUPTED
+        return signals.code
     made = report(record, slo=plan.slo, warmup_s=plan.warmup_s, cost=asked.cost)
     _show(made, html=asked.html, json=asked.json, compat=compat, say=live.say)
-    if any(run.stopped in ("stopped", "interrupted") for run in record.runs):
-        return INTERRUPTED
+    if signals.number is not None:
+        sys.stdout.flush()
+        return signals.code
     if problem is not None:
         print("error:", problem, file=sys.stderr)
         return NOT_MET if made.valid else NOT_VALID
@@ -261,11 +277,15 @@ def check_writable(path: Path) -> None:
 
 
 async def _measure(
-    asked: Asked, plan: Plan, extra: dict[str, Any], headers: list[tuple[str, str]], live: Live
+    asked: Asked,
+    plan: Plan,
+    extra: dict[str, Any],
+    headers: list[tuple[str, str]],
+    live: Live,
+    signals: Signals,
 ) -> tuple[Record, BenchError | None]:
     """All runs; with them the reason why no rate meets the SLO, if that is what came of a search."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     seen = list(itertools.islice(requests_of(plan.loads()[0]), _LOOKED_AT))
     target = await discover(
         asked.url,
@@ -287,26 +307,19 @@ async def _measure(
     scraper = Scraper.of(target) if asked.metrics else None
     save = _saving(asked.output, record)
     campaign = Campaign(target, plan, record, live=live, stop=stop, scrape=scraper, on_run=save)
-    # A first Ctrl-C ends the run, and what was measured is reported; a second ends everything.
-    loop.add_signal_handler(signal.SIGINT, _interrupted, stop, asyncio.current_task())
+    signals.gently(stop.set)
     try:
         await campaign.go()
     except BenchError as error:
         return record, error
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
         if scraper is not None:
             for note in scraper.notes:
                 live.say(note)
             record.options["target"]["notes"] += scraper.notes
             await scraper.close()
+        signals.over()
     return record, None
-
-
-def _interrupted(stop: asyncio.Event, task: asyncio.Task[Any] | None) -> None:
-    if stop.is_set() and task is not None:
-        task.cancel()
-    stop.set()
 
 
 def _saving(path: Path | None, record: Record) -> Callable[[], None]:

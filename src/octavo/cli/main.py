@@ -18,6 +18,7 @@ import octavo
 from octavo.cli import bench, key, workload
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
+from octavo.cli.output import give_up_output
 from octavo.cli.pull import pull
 from octavo.cli.replay import replay
 from octavo.cli.serve import serve
@@ -70,7 +71,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _give_up_output()  # its reader has gone
+        give_up_output()  # its reader has gone
         return 1
     except Exception as error:
         if os.environ.get("OCTAVO_TRACEBACK"):
@@ -80,13 +81,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            _give_up_output()
+            give_up_output()
         return code
-
-
-def _give_up_output() -> None:
-    """Nothing can be written to standard output: the interpreter must not try to flush to it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _CALLERS = {
