@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,20 @@ def test_files_that_are_not_there_or_cannot_be_written(tmp_path: Path) -> None:
         Record.read(tmp_path / "x.json")
     with pytest.raises(BenchError, match="cannot be written"):
         record().write(tmp_path / "no" / "x.json")
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link.json", tmp_path / "target.json"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    record().write(pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert os.read(reader, 1 << 16).startswith(b'{"format":')
+    os.close(reader)
+    target.write_text("old")
+    link.symlink_to(target)
+    record().write(link)
+    assert link.is_symlink() and Record.read(target) == record()
+    with pytest.raises(BenchError, match="No space left on device"):
+        record().write(Path("/dev/full"))
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)

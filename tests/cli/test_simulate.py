@@ -46,6 +46,7 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
         (["--workload", "chat", "--model", "llama-3-70b"], "take fewer bits, more accelerators or others"),
         (["--workload", "chat", "--tensor-parallel", "3"], "must divide the model's 32 heads"),
         (["--workload", "nonsense"], "nonsense"),
+        (["--workload", "chat", "-o", "same", "--html", "same"], "one would overwrite the other"),
         (["--workload", "chat", "--slo", "ttft_p98<1s"], "ttft"),
     ],
 )

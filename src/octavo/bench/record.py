@@ -171,17 +171,22 @@ class Record(msgspec.Struct, kw_only=True):
     runs: list[Run] = []
 
     def write(self, path: Path) -> None:
-        """As JSON; packed where the name ends in .gz. A reader never sees half of it.
+        """As JSON; packed where the name ends in .gz. A reader never sees half of it, but where the path is no file (a
+        pipe, a device): there it is written to what is there, and nothing is put in its place.
 
         Raises BenchError.
         """
         data = msgspec.json.encode(self)
         if path.suffix == ".gz":
             data = gzip.compress(data, compresslevel=5, mtime=0)
-        part = path.with_name(path.name + ".part")
         try:
+            place = path.resolve()  # what a link points to is what is meant
+            if place.exists() and not place.is_file():
+                place.write_bytes(data)
+                return
+            part = place.with_name(place.name + ".part")
             part.write_bytes(data)
-            part.replace(path)
+            part.replace(place)
         except OSError as error:
             raise BenchError(f"{path}: cannot be written ({error.strerror}).") from error
 

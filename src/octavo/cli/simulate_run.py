@@ -23,6 +23,7 @@ from octavo.bench.slo import Slo
 from octavo.bench.summary import print_summary
 from octavo.cli.bench_run import check_writable
 from octavo.config import RouterName
+from octavo.errors import InvalidParameter
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.deployment import Deployment
 from octavo.simulation.replica import Replica
@@ -37,7 +38,7 @@ from octavo.workload.spec import Workload, load_workload
 __all__ = ["Asked", "run"]
 
 _WORDS = {"high": "kernels reach most", "typical": "typical", "low": "little"}
-_NOT_MET = 1
+_NOT_MET, _NOT_VALID = 1, 3
 _SHOWN_EVERY = 500
 """Steps between two looks at the progress."""
 
@@ -59,10 +60,13 @@ class Asked:
 
 
 def run(asked: Asked, console: Console) -> int:
-    """Simulate, write and print; return the exit code: 1 where the SLO is not met. Raises ClientError."""
+    """Simulate, write and print; return the exit code: 1 where the SLO is not met, 3 where nothing was answered. Raises
+    ClientError."""
     slo = None if asked.slo is None else Slo.parse(asked.slo)
     workload = _workload(asked)
     facts = asked.deployment.facts()
+    if asked.output is not None and asked.output == asked.html:
+        raise InvalidParameter(f"--output and --html are both {asked.output}; one would overwrite the other.")
     for path in (asked.output, asked.html):
         if path is not None:
             check_writable(path)
@@ -78,6 +82,8 @@ def run(asked: Asked, console: Console) -> int:
     console.print(_range({name: _record(asked, workload, one) for name, one in runs.items()}))
     if asked.html is not None:
         asked.html.write_text(page(made).html(), encoding="utf-8")
+    if not made.valid:
+        return _NOT_VALID
     return _NOT_MET if made.chosen.met is False else 0
 
 
