@@ -114,7 +114,7 @@ def test_an_invalid_run_says_so_first() -> None:
     tree = read(page(report(synthetic_record(run(late)))).html())
     note = tree.one("main").children[0]
     assert not isinstance(note, str) and note.attributes["class"] == "note bad"
-    assert "This run is not valid" in note.text and "Requests were sent late" in note.text
+    assert "Not valid: the numbers" in note.text and "Requests were sent late" in note.text
 
 
 def test_hostile_names_stay_text() -> None:

@@ -142,6 +142,29 @@ def test_failures_are_counted_and_told(
     assert "status 503" in shown.out and "error_share<1% is not met" in shown.out
 
 
+@pytest.mark.parametrize("slo", [(), ("--slo", "ttft_p99<1s")])
+def test_a_run_without_one_good_answer_is_no_success(
+    slo: tuple[str, ...],
+    serve: Callable[[Script], str],
+    workload: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def script(one: Asked) -> Reply:
+        probe = one.body.get("max_tokens") != 6  # it asks what the server takes
+        return QUICK(one) if probe else Answers(status=503, ttft_s=0.001)(one)
+
+    url, record = serve(script), str(tmp_path / "r.json")
+    assert main.run(["bench", url, "-w", workload, "-o", record, *slo]) == 3
+    shown = capsys.readouterr()
+    _, _, first, second, *_ = shown.out.splitlines()
+    assert first == "NOT VALID: the server gave no good answer." and "requests was answered" in second
+    assert "status 503" in shown.out
+    assert main.run(["bench", "report", record, "--json", *slo]) == 3
+    value = json.loads(capsys.readouterr().out)
+    assert value["valid"] is False and value["points"][0]["runs"][0]["valid"] is False
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )

@@ -84,6 +84,11 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     valid: bool = True
     """False where a problem falsifies them."""
 
+    @property
+    def answered(self) -> bool:
+        """Whether a request of the window had a good answer, or there was none."""
+        return self.value("error_share") != 1.0
+
     def value(self, name: str) -> float | None:
         """A number by its name ("ttft_p99", "goodput"); None where the run has none.
 

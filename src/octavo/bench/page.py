@@ -93,10 +93,8 @@ def _when(began: str) -> str:
 
 def _top(report: Report) -> list[Part]:
     found: list[Part] = []
-    if not report.valid:
-        found.append(
-            Note(["This run is not valid: its numbers are not what they say.", *_problems(report)], "bad")
-        )
+    if (fault := report.fault) is not None:
+        found.append(Note([fault, *_problems(report)], "bad"))
     if (outcome := report.outcome) is not None:
         found.append(Note([outcome], "good" if report.chosen.met else "bad"))
     if report.valid and (problems := _problems(report)):

@@ -79,7 +79,7 @@ def _point(report: Report, point: Point) -> dict[str, Any]:
                 "began": report.record.runs[place].began,
                 "window_s": [measures.window.start_us / 1e6, measures.window.end_us / 1e6],
                 "window": measures.window.rule,
-                "valid": measures.valid,
+                "valid": measures.valid and measures.answered,
                 "problems": measures.problems,
                 "errors": msgspec.to_builtins(measures.errors),
             }

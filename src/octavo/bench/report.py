@@ -44,7 +44,13 @@ class Point:
 
     @property
     def valid(self) -> bool:
-        return all(one.valid for one in self.measures)
+        """Whether the measuring was sound and the server answered something, in each run."""
+        return self.answered and all(one.valid for one in self.measures)
+
+    @property
+    def answered(self) -> bool:
+        """Whether each run has a good answer."""
+        return all(one.answered for one in self.measures)
 
     @property
     def met(self) -> bool | None:
@@ -130,6 +136,15 @@ class Report:
     def valid(self) -> bool:
         """Whether the chosen point is. In a search a point beyond what the client can do is no fault of the rest."""
         return self.chosen.valid
+
+    @property
+    def fault(self) -> str | None:
+        """What to say before all else of a report that is not valid; None of a valid one."""
+        if self.valid:
+            return None
+        if not self.chosen.answered:
+            return "Not valid: the server gave no good answer."
+        return "Not valid: the numbers are not what they say."
 
 
 def report(

@@ -31,8 +31,8 @@ _STATS = ("mean", "p50", "p90", "p95", "p99", "max")
 def print_summary(report: Report, console: Console) -> None:
     """All of it: what was asked, what is wrong, latencies, rates, the server, the client, the cost."""
     _title(report, console)
-    if not report.valid:
-        _say(console, "NOT VALID: the numbers are not what they say.", "bold red")
+    if (fault := report.fault) is not None:
+        _say(console, fault.replace("Not valid", "NOT VALID"), "bold red")
     for problem in [*report.chosen.problems, *report.notes]:
         _item(console, problem, "red" if not report.valid else "yellow")
     if len(report.points) > 1:

@@ -1,6 +1,7 @@
 """Whether a run's numbers can be believed: what went wrong in measuring, a plain sentence each.
 
-Knows limits and their reasons. A problem falsifies the numbers, or only says how to read them.
+Knows limits and their reasons. A problem falsifies the numbers, or only says how to read them. A server that answers
+nothing is told first, but is no fault of the measuring: in a search or a comparison such a run counts, as never.
 """
 
 from __future__ import annotations
@@ -48,13 +49,20 @@ def judge(
     inside = (times.intended_us >= window.start_us) & (times.intended_us < window.end_us)
     false = [*_empty(inside), *_late(summaries, scalars), *_own_fault(times, inside)]
     told = [*_stopped(run), *_window(window, inside), *_growing(growth), *_answers(times, inside, scalars)]
-    return [*false, *told], not false
+    return [*_unanswered(times, inside), *false, *told], not false
 
 
 def _stopped(run: Run) -> list[str]:
     if run.stopped is None:
         return []
     return [f"The run ended before its workload ({run.stopped.rstrip('.')}): measured is what came before."]
+
+
+def _unanswered(times: Times, inside: Bools) -> list[str]:
+    total = int(inside.sum())
+    if not total or (inside & times.ok).any():
+        return []
+    return [f"None of {total} requests was answered: the times and rates of answers say nothing."]
 
 
 def _empty(inside: Bools) -> list[str]:
@@ -124,10 +132,7 @@ def _growing(growth: Backlog | None) -> list[str]:
 
 def _answers(times: Times, inside: Bools, scalars: dict[str, float | None]) -> list[str]:
     answered = np.flatnonzero(inside & times.ok)
-    total = int(inside.sum())
     found = []
-    if total and not len(answered):
-        found.append(f"None of {total} requests was answered.")
     skipped = sum(times.exchanges[at].error == "skipped" for at in np.flatnonzero(inside & ~times.ok))
     if skipped:
         found.append(f"{skipped} requests were not sent because an answer before them failed.")
