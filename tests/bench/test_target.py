@@ -202,7 +202,7 @@ HTML = Reply([Step(0.0, b"<html><body>Welcome!</body></html>")], content_type="t
             lambda _: Reply([Step(0, b"SSH-2.0\r\n")], raw=True),
             "SERVER does not answer as an HTTP server: the answer is no",
         ),
-        (lambda _: Reply([Step(0, Hang())], raw=True), "SERVER gives no answer within 120 s; is it busy"),
+        (lambda _: Reply([Step(0, Hang())], raw=True), "SERVER gives no answer within 30 s; is it busy"),
     ],
 )
 def test_servers_that_cannot_be_measured(script: Script, message: str) -> None:

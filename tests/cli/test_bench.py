@@ -18,8 +18,8 @@ import pytest
 
 from octavo.bench import validity
 from octavo.bench.record import Record
-from octavo.cli import main
-from tests.bench.scripted import Answers, Asked, Hang, Reply, Script, Step, scripted
+from octavo.cli import bench_run, main
+from tests.bench.scripted import Answers, Asked, Hang, Reply, Script, Step, error_reply, scripted
 from tests.bench.synthetic import synthetic_record, synthetic_run
 from tests.charts.reading import read
 
@@ -142,6 +142,43 @@ def test_failures_are_counted_and_told(
     assert "status 503" in shown.out and "error_share<1% is not met" in shown.out
 
 
+def test_a_server_s_words_move_no_cursor(
+    serve: Callable[[Script], str], workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "bad\x1b[2J\x1b]0;title\x07\r\u202eworse"
+
+    def script(one: Asked) -> Reply:
+        probe = one.body.get("max_tokens") != 6
+        return QUICK(one) if probe else error_reply(500, evil)
+
+    record = tmp_path / "r.json"
+    assert main.run(["bench", serve(script), "-w", workload, "-o", str(record)]) == 3
+    failing = capsys.readouterr()
+    assert main.run(["bench", serve(lambda _: error_reply(500, evil)), "-w", workload]) == 2
+    refusing = capsys.readouterr()
+    assert main.run(["bench", serve(Answers(models=(evil,))), "-w", workload, "--model", "x"]) == 2
+    naming = capsys.readouterr()
+    for shown in (failing, refusing, naming):
+        assert "worse" in shown.out + shown.err
+        assert all(letter.isprintable() or letter == "\n" for letter in shown.out + shown.err)
+    assert all(one.message and one.message.isprintable() for one in Record.read(record).runs[0].exchanges)
+
+
+def test_a_server_that_is_slow_to_say_what_it_serves_is_named_and_waited_for_as_long_as_was_said(
+    serve: Callable[[Script], str],
+    workload: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench_run, "_QUIET_S", 0.0)
+    url = serve(lambda _: Reply(steps=(Step(0.0, Hang()),), raw=True))
+    assert main.run(["bench", url, "-w", workload, "--timeout", "200ms"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"Asking {url} what it serves and takes.",
+        f"error: {url} gives no answer within 0.2 s; is it busy, or another program? --timeout lets it take longer.",
+    ]
+
+
 @pytest.mark.parametrize("slo", [(), ("--slo", "ttft_p99<1s")])
 def test_a_run_without_one_good_answer_is_no_success(
     slo: tuple[str, ...],
@@ -157,8 +194,11 @@ def test_a_run_without_one_good_answer_is_no_success(
     url, record = serve(script), str(tmp_path / "r.json")
     assert main.run(["bench", url, "-w", workload, "-o", record, *slo]) == 3
     shown = capsys.readouterr()
-    _, _, first, second, *_ = shown.out.splitlines()
-    assert first == "NOT VALID: the server gave no good answer." and "requests was answered" in second
+    lines = shown.out.splitlines()
+    at = lines.index("NOT VALID: the server gave no good answer.")
+    assert "requests was answered" in lines[at + 1] and not any(
+        line.startswith("TTFT") for line in lines[:at]
+    )
     assert "status 503" in shown.out
     assert main.run(["bench", "report", record, "--json", *slo]) == 3
     value = json.loads(capsys.readouterr().out)

@@ -15,6 +15,7 @@ from octavo.bench.record import Exchange
 from octavo.bench.sse import EventParser
 from octavo.bench.stream import AnswerReader, Keep, error_message
 from octavo.bench.target import Target
+from octavo.bench.words import printable
 from octavo.workload.request import Request
 
 __all__ = ["Due", "Flight", "Sender"]
@@ -66,7 +67,7 @@ class Sender:
 
     def hide_key(self, message: str) -> str:
         """A message without the key, which some servers repeat; cut."""
-        message = self._target.hide_key(message)
+        message = printable(self._target.hide_key(message))
         return message if len(message) <= _MESSAGE_CHARACTERS else message[: _MESSAGE_CHARACTERS - 1] + "…"
 
     def spawn(self, work: asyncio.Task[None]) -> None:

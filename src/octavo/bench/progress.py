@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 from octavo.bench.shown import show
+from octavo.bench.words import printable
 
 if TYPE_CHECKING:
     from octavo.bench.client import Progress
@@ -60,7 +61,7 @@ class Live:
         """A line that stays."""
         if not self._quiet:
             self.clear()
-            self._write(text + "\n")
+            self._write(printable(text) + "\n")
 
     def update(self, counts: Progress) -> None:
         """Called often; shown seldom."""

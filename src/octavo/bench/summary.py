@@ -14,6 +14,7 @@ from octavo.bench.report import Point, Report
 from octavo.bench.shown import label_of, show, show_spread
 from octavo.bench.slo import show as show_bound
 from octavo.bench.trial import PartTrial
+from octavo.bench.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -255,4 +256,4 @@ def _plain(text: str, style: str = "") -> Text:
     """Words as they are: no markup, and nothing that moves a terminal's cursor."""
     from rich.text import Text
 
-    return Text("".join(character if character.isprintable() else " " for character in text), style=style)
+    return Text(printable(text), style=style)

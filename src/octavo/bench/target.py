@@ -39,7 +39,8 @@ OPTIONAL = (
 asked about and sent where the workload has some: vLLM refuses one, unless it was started to heed them."""
 PROBE_TOKENS = 3
 _SECRET_CHARACTERS = 6
-PROBE_S = 120.0
+PROBE_S = 30.0
+"""Of each question before a run, where nobody says otherwise."""
 _ROUTES = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 _LEAST_IDS = 32
 """Different ones; with fewer, prompts would share what they should not."""
@@ -386,7 +387,7 @@ def _failed(url: str, failure: Failure) -> str:
         case "connect":
             return f"{url} cannot be reached: {failure}; is the server running, and is this its port?"
         case "timeout":
-            return f"{url} gives {failure}; is it busy, or another program?"
+            return f"{url} gives {failure}; is it busy, or another program? --timeout lets it take longer."
         case _:
             return f"{url} does not answer as an HTTP server: {failure}."
 

@@ -18,6 +18,7 @@ import uvloop
 from rich.console import Console
 
 import octavo
+from octavo.bench.address import Address
 from octavo.bench.campaign import Campaign, Plan, rate_of, with_clients
 from octavo.bench.compat import TOOLS, Tool, recompute
 from octavo.bench.cost import Cost
@@ -31,18 +32,22 @@ from octavo.bench.scrape import Scraper
 from octavo.bench.slo import Slo
 from octavo.bench.summary import print_comparison, print_compat, print_summary
 from octavo.bench.sweep import Sweep
-from octavo.bench.target import Target, discover
+from octavo.bench.target import PROBE_S, Target, discover
+from octavo.bench.words import printable
 from octavo.cli.bench_options import header, numbers, share
 from octavo.cli.output import give_up_output
 from octavo.cli.signals import Signals
 from octavo.errors import BenchError, InvalidParameter
 from octavo.workload.generate import requests_of
+from octavo.workload.request import Request
 from octavo.workload.spec import Workload, load_workload
 
 __all__ = ["Asked", "check_writable", "compare_records", "measure_server", "report_again"]
 
 NOT_MET, REGRESSION, NOT_VALID = 1, 1, 3
 
+_QUIET_S = 2.0
+"""So long nothing is said before the server has answered."""
 _LOOKED_AT = 1000
 """Of a workload's first requests, to see what it needs of the API."""
 
@@ -125,7 +130,7 @@ def _measured(asked: Asked, signals: Signals) -> int:
         sys.stdout.flush()
         return signals.code
     if problem is not None:
-        print("error:", problem, file=sys.stderr)
+        print("error:", printable(str(problem)), file=sys.stderr)
         return NOT_MET if made.valid else NOT_VALID
     return _code(made)
 
@@ -287,20 +292,14 @@ async def _measure(
     """All runs; with them the reason why no rate meets the SLO, if that is what came of a search."""
     stop = asyncio.Event()
     seen = list(itertools.islice(requests_of(plan.loads()[0]), _LOOKED_AT))
-    target = await discover(
-        asked.url,
-        model=asked.model,
-        api=asked.api,
-        prompts=asked.prompts,
-        messages=any(one.messages is not None for one in seen),
-        priorities=any(one.priority for one in seen),
-        exact_output=asked.exact_output,
-        extra=extra,
-        key=os.environ.get(asked.key_env) or None,
-        headers=headers,
-        max_connections=asked.max_connections,
-        insecure=asked.insecure,
+    # A server that is slow to answer is not taken for a command that hangs.
+    told = asyncio.get_running_loop().call_later(
+        _QUIET_S, live.say, f"Asking {Address.parse(asked.url).url} what it serves and takes."
     )
+    try:
+        target = await _asked(asked, plan, seen, extra, headers)
+    finally:
+        told.cancel()
     for note in target.notes:
         live.say(note)
     record = _record(asked, plan, target)
@@ -320,6 +319,27 @@ async def _measure(
             await scraper.close()
         signals.over()
     return record, None
+
+
+async def _asked(
+    asked: Asked, plan: Plan, seen: list[Request], extra: dict[str, Any], headers: list[tuple[str, str]]
+) -> Target:
+    """What the server says that it serves and takes."""
+    return await discover(
+        asked.url,
+        model=asked.model,
+        api=asked.api,
+        prompts=asked.prompts,
+        messages=any(one.messages is not None for one in seen),
+        priorities=any(one.priority for one in seen),
+        exact_output=asked.exact_output,
+        extra=extra,
+        key=os.environ.get(asked.key_env) or None,
+        headers=headers,
+        max_connections=asked.max_connections,
+        insecure=asked.insecure,
+        timeout_s=PROBE_S if asked.timeout is None else asked.timeout,
+    )
 
 
 def _saving(path: Path | None, record: Record) -> Callable[[], None]:

@@ -15,6 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import octavo
+from octavo.bench.words import printable
 from octavo.cli import bench, key, workload
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
@@ -77,7 +78,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("OCTAVO_TRACEBACK"):
             raise
         code, message = _explain(error)
-        print("error:", " ".join(message.split()), file=sys.stderr)
+        print("error:", " ".join(printable(message).split()), file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:
