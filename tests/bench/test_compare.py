@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from octavo.bench.compare import HEADLINE, Comparison, compare
+from octavo.bench.compare_page import change_of, plain_comparison
 from octavo.bench.intervals import quantile_of
 from octavo.bench.measures import measure
 from octavo.bench.record import Exchange, Record, Run
@@ -211,3 +212,34 @@ def test_what_else_differs_is_told() -> None:
     assert found.notes == (
         "At 2 requests/s the seeds differ, so the two did not have the very same requests.",
     )
+
+
+def test_a_side_without_a_good_answer_has_lost_all_and_the_reason_for_missing_latencies_is_told() -> None:
+    a = [served(seed, spread=0.1) for seed in range(2)]
+    b = [served(seed, failed=1.0) for seed in range(2)]
+    found = compare(record(a), record(b))
+    row = next(row for row in found.rows if row.name == "output_rate")
+    assert (row.word, row.change.estimate, row.change.low, row.change.high) == ("worse", -1.0, -1.0, -1.0)
+    assert change_of(row) == "-100 %" and "is gone: " in str(row)
+    [note] = [note for note in found.notes if "latencies" in note]
+    assert note.startswith("At 2 requests/s only the first record has TTFT p50, TTFT p99, ")
+    assert note.endswith(": the second has no good answer, and only these have latencies.")
+    back = compare(record(b), record(a))
+    row = next(row for row in back.rows if row.name == "output_rate")
+    assert (row.word, change_of(row), row.ratio) == ("better", "new", None)
+    assert all(
+        one["change"] is None or math.isfinite(one["change"]) for one in plain_comparison(back)["values"]
+    )
+    none = next(row for row in compare(record(b), record(b)).rows if row.name == "output_rate")
+    assert (none.word, none.change.estimate) == ("same", 0.0)
+
+
+@pytest.mark.parametrize("failed", [0.3, 1.0])
+def test_no_interval_is_below_all_that_can_be_lost_and_none_contradicts_its_word(failed: float) -> None:
+    a = [served(seed, spread=0.3) for seed in range(3)]
+    for lost in (1, 2, 3):
+        b = [served(seed, failed=failed if seed < lost else 0.0) for seed in range(3)]
+        for row in compare(record(a), record(b), slo=TARGET).rows:
+            assert row.change.low >= -1.0 or row.method == "none", row
+            assert row.change.low <= row.change.estimate <= row.change.high, row
+            assert row.word not in ("better", "worse") or 0.0 not in row.change, row

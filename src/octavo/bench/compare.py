@@ -5,10 +5,11 @@ or in pairs where both have the same seeds and there are five runs at least (a s
 pair has that in common). Times and rates are compared by ratio, on logarithms; shares by difference.
 
 A metric is worse where chance is excluded and the difference matters: with Holm's correction over all that is compared
-the chance of even one false "worse" is 5 %, and less than the threshold is never worse. It is the same where the whole
-interval is within the threshold. All else is unclear: more runs would tell. With a single run on either side there is
-no spread between runs to compare with, so nothing is better or worse; how far the two differ within these runs is told
-by a bootstrap over their sessions.
+the chance of even one false "worse" is 5 %, and neither less than the threshold nor what has no change in its 95 %
+interval is ever worse. A rate that is 0 in every run of one side has no spread of its ratio: it is gone, or is new. A
+metric is the same where the whole interval is within the threshold. All else is unclear: more runs would tell. With a
+single run on either side there is no spread between runs to compare with, so nothing is better or worse; how far the
+two differ within these runs is told by a bootstrap over their sessions.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Compared:
     """The mean over the runs; seconds, per second, or a share."""
     b: float
     change: Interval
-    """From a to b: of times and rates (b − a) / a, of shares b − a. Infinite ends where nothing is known."""
+    """From a to b: of times and rates (b − a) / a, never below −1, and infinite where only a is 0; of shares b − a,
+    so that b is from 0 to 1. Infinite ends where nothing is known."""
     method: Method
     """What the interval is from: several runs, pairs of them, or the sessions of single runs."""
     p_worse: float
@@ -75,6 +77,8 @@ class Compared:
         points = " points" if share else ""
         change = f"{_percent(abs(self.change.estimate), sign=False)}{points} {'higher' if more else 'lower'}{within}"
         values = f"{show(self.name, self.a)}, now {show(self.name, self.b)}"
+        if not share and min(self.a, self.b) <= 0.0 < max(self.a, self.b):
+            return f"{label_of(self.name)} at {self.load} is {'gone' if self.a else 'new'}: {values}"
         return f"{label_of(self.name)} at {self.load} is {change}: {values}"
 
 
@@ -160,6 +164,7 @@ def compare(
                 f"At {show_load(*load)} the seeds differ, so the two did not have the very same requests."
             )
         rows += _rows(show_load(*load), runs, others, slo, level)
+        notes += _alone(show_load(*load), runs, others)
     rows = _judged(rows, threshold, points)
     single = all(row.method in ("sessions", "none") for row in rows)
     regression = None if single else any(row.word == "worse" for row in rows)
@@ -204,6 +209,20 @@ def _rows(
     return found
 
 
+def _alone(load: str, runs: Sequence[_Measured], others: Sequence[_Measured]) -> list[str]:
+    """Why there is no row for what only one of the two has."""
+    found = []
+    for side, other, word, its in ((runs, others, "first", "second"), (others, runs, "second", "first")):
+        names = [label_of(name) for name in HEADLINE if _values(side, name) and not _values(other, name)]
+        if names:
+            good = (
+                any(_values(other, "output_rate")) and min(_values(other, "error_share"), default=1.0) < 1.0
+            )
+            why = "" if good else f": the {its} has no good answer, and only these have latencies"
+            found.append(f"At {load} only the {word} record has {', '.join(names)}{why}.")
+    return found
+
+
 def _row(
     name: str,
     load: str,
@@ -214,7 +233,13 @@ def _row(
     level: float,
 ) -> Compared:
     mean_a, mean_b = sum(a) / len(a), sum(b) / len(b)
-    if change is None:
+    if change is not None and definition(name).unit != "share" and min(mean_a, mean_b) <= 0.0:
+        # Every run of one side has 0. Their ratio is the same whichever runs are set against each other.
+        ratio = 1.0 if not mean_b and not mean_a else mean_b / mean_a if mean_a else math.inf
+        step = ratio - 1.0
+        change = Difference(Interval(step, step, step, level), float(step <= 0), float(step >= 0), math.inf)
+        interval, p_above, p_below = change.interval, change.p_above, change.p_below
+    elif change is None:
         estimate = _step(name, mean_a, mean_b)
         interval, p_above, p_below = Interval(estimate, -math.inf, math.inf, level), 1.0, 1.0
     else:
@@ -222,9 +247,12 @@ def _row(
         if not _plain(name, [*a, *b]):
             low, middle, high = (math.expm1(one) for one in (interval.low, interval.estimate, interval.high))
             interval = Interval(middle, low, high, level)
-        elif definition(name).unit != "share" and mean_a:
+        elif definition(name).unit == "share":
+            low, high = max(interval.low, -mean_a), min(interval.high, 1.0 - mean_a)
+            interval = replace(interval, low=min(low, interval.estimate), high=max(high, interval.estimate))
+        elif mean_a:
             low, middle, high = (one / mean_a for one in (interval.low, interval.estimate, interval.high))
-            interval = Interval(middle, low, high, level)
+            interval = Interval(middle, max(low, -1.0), high, level)  # what is lost is at most all of it
     worse, better = (p_below, p_above) if definition(name).better == "higher" else (p_above, p_below)
     return Compared(name, load, mean_a, mean_b, interval, method, worse, better, "unclear")
 
@@ -237,7 +265,8 @@ def _judged(rows: Sequence[Compared], threshold: float, points: float) -> list[C
         least = points if definition(row.name).unit == "share" else threshold
         word: Word = "unclear"
         if row.method in ("runs", "pairs of runs"):
-            matters = abs(row.change.estimate) > least
+            # The tests are one-sided at 5 %, the interval at 2.5 %: a word must not contradict what is shown.
+            matters = abs(row.change.estimate) > least and 0.0 not in row.change
             if matters and min(p_worse, p_better) < _ALPHA:
                 word = "worse" if p_worse < p_better else "better"
             elif -least <= row.change.low and row.change.high <= least:

@@ -27,9 +27,14 @@ _DRAWN = ("ttft", "itl", "e2e")
 def change_of(row: Compared, *, brief: bool = False) -> str:
     """`+3.1 % (+1.0 to +5.2 %)`; of shares in percentage points; without an interval where nothing says one.
 
-    `brief`: never with one.
+    A rate that was 0 has no ratio, and one that is 0 has lost all of it. `brief`: never with one.
     """
-    points = " points" if definition(row.name).unit == "share" else ""
+    share = definition(row.name).unit == "share"
+    if not share and row.a <= 0.0 < row.b:
+        return "new"
+    if not share and row.b <= 0.0 < row.a:
+        return "-100 %"
+    points = " points" if share else ""
     text = f"{100 * row.change.estimate:+.1f} %{points}"
     if brief or not math.isfinite(row.change.low) or not math.isfinite(row.change.high):
         return text
@@ -48,7 +53,7 @@ def plain_comparison(comparison: Comparison) -> dict[str, Any]:
                 "load": row.load,
                 "a": row.a,
                 "b": row.b,
-                "change": row.change.estimate,
+                "change": _finite(row.change.estimate),
                 "interval": [_finite(row.change.low), _finite(row.change.high)],
                 "method": row.method,
                 "p_worse": row.p_worse,
