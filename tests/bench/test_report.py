@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import statistics
 
 import pytest
+from rich.console import Console
 
 from octavo.bench.cost import Cost
 from octavo.bench.measures import measure
+from octavo.bench.plain import plain_report
 from octavo.bench.report import report
 from octavo.bench.slo import Slo
+from octavo.bench.summary import print_summary
 from octavo.errors import BenchError, InvalidParameter
 from tests.bench.runs import run
 from tests.bench.synthetic import synthetic_record, synthetic_run
@@ -90,3 +94,30 @@ def test_closed_loops_are_judged_by_their_clients() -> None:
     assert (worse.outcome or "").startswith(
         "No load that was tried meets ttft_p99<1ms; at 1 client: TTFT p99"
     )
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_the_table_the_sentence_and_the_verdict_say_the_same(late: int) -> None:
+    """One of three loads is not valid: it is not judged, and no other is judged by its problems."""
+    record = synthetic_record(*(synthetic_run(rate) for rate in (2.0, 3.0, 4.0)))
+    for one in record.runs[late].exchanges:
+        one.started_us = one.intended_us + 5_000_000
+        if one.sent_us is not None:
+            one.sent_us += 5_000_000
+    for slo, met in (("ttft_p99<9s", True), ("ttft_p99<1us", False)):
+        made = report(record, slo=Slo.parse(slo))
+        assert [point.met for point in made.points] == [None if at == late else met for at in range(3)]
+        assert made.chosen.met is met and made.valid
+        assert ("No rate" in (made.outcome or "")) is not met
+        assert "sent late" not in (made.outcome or "") or (met and late == 2)
+        table = plain_report(made)
+        assert table["met"] is met and [point["met"] for point in table["points"]][late] is None
+        console = Console(file=io.StringIO(), width=100)
+        print_summary(made, console)
+        assert isinstance(console.file, io.StringIO)
+        rows = [
+            line
+            for line in console.file.getvalue().splitlines()
+            if line.startswith(f"{late + 2:d} requests/s")
+        ]
+        assert rows[0].split()[-1] == "?"

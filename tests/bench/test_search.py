@@ -244,3 +244,43 @@ def test_rates_have_three_digits() -> None:
         123.0,
         12300.0,
     ]
+
+
+def _trials(*of: tuple[float, float | None]) -> list[Trial[Said]]:
+    """Rates with their TTFT p99; None: the run is not valid."""
+    made = []
+    for rate, p99 in of:
+        bad = Said({}, valid=False, problems=["Requests were sent late."])
+        good = Said({"ttft_p99": p99, "error_share": 0.0}, Backlog(share=0.0, t=0.0, first=1.0, last=1.0))
+        made.append(Trial.of(Slo.parse("ttft_p99<1s"), rate, [bad if p99 is None else good]))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("of", "best", "said"),
+    [
+        (
+            [(1.0, None), (2.0, 0.9)],
+            2.0,
+            "2 a second meet ttft_p99<1s; it is the highest rate that was tried.",
+        ),
+        (
+            [(1.0, 9.0), (2.0, 0.1)],
+            None,
+            "1 a second do not meet ttft_p99<1s: TTFT p99 9 s (bound < 1 s); that 2",
+        ),
+        ([(1.0, None), (2.0, None)], None, "No rate could be measured"),
+        (
+            [(1.0, None), (2.0, 9.0)],
+            None,
+            "No rate that was tried meets ttft_p99<1s; at 2 a second: TTFT p99 9 s",
+        ),
+        ([(1.0, 0.1), (2.0, None)], 1.0, "1 a second meet ttft_p99<1s; at 2 the measuring itself failed"),
+    ],
+)
+def test_a_run_that_is_not_valid_is_never_taken_for_one_that_misses(
+    of: list[tuple[float, float | None]], best: float | None, said: str
+) -> None:
+    found = conclude(Slo.parse("ttft_p99<1s"), _trials(*of), tolerance=1.0)
+    assert (found.best.rate if found.best is not None else None) == best
+    assert str(found).startswith(said)

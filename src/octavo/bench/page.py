@@ -154,7 +154,7 @@ def _points(report: Report) -> list[Part]:
             point.load,
             str(len(point.runs)),
             *(show(name, point.value(name)) for name in names),
-            *(["yes" if point.met else "no"] if report.slo else []),
+            *([{True: "yes", False: "no", None: "not judged"}[point.met]] if report.slo else []),
         ]
         for point in report.points
     ]

@@ -52,7 +52,9 @@ def _found(report: Report) -> dict[str, Any] | None:
         return None
     return {
         "rate": found.best.rate if found.best is not None else None,
-        "not_met_at": found.above.rate if found.above is not None else None,
+        "not_met_at": found.above.rate
+        if found.above is not None and found.above.decision == "not met"
+        else None,
         "crossing": None
         if found.rate is None
         else {"estimate": found.rate.estimate, "interval": [found.rate.low, found.rate.high]},

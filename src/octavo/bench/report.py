@@ -102,11 +102,12 @@ class Report:
     @property
     def chosen(self) -> Point:
         """The load whose numbers stand for the whole: the highest that meets the SLO, else the lowest rate."""
-        if self.found is not None and self.found.best is not None:
-            return next(point for point in self.points if point.rate == self.found.best.rate)
+        if self.found is not None and (trial := self.found.best or self.found.lowest) is not None:
+            return next(point for point in self.points if point.rate == trial.rate)
         good = [point for point in self.points if point.met]
-        open_ones = [point for point in self.points if point.rate is not None]
-        return good[-1] if good else (open_ones or self.points)[0]
+        open_ones = [point for point in self.points if point.rate is not None] or list(self.points)
+        judged = [point for point in open_ones if point.met is not None]
+        return good[-1] if good else (judged or open_ones)[0]
 
     @property
     def chosen_run(self) -> Run:

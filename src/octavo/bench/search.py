@@ -70,8 +70,12 @@ class Found(Generic[M]):
     def __str__(self) -> str:
         """One sentence."""
         if self.best is None or self.best.rate is None:
-            reason = f": {self.trials[0].why}" if self.trials else ""
-            return f"No rate that was tried meets {self.slo}{reason}."
+            return self._none()
+        if self.best.missed:
+            return (
+                f"No rate meets all of {self.slo}: {self.best.rate:g} a second is the highest that keeps its upper "
+                f"bounds, and there it is {'; '.join(map(str, self.best.missed))}."
+            )
         text = f"{self.best.rate:g} a second meet {self.slo}"
         if self.above is None:
             return f"{text}; it is the highest rate that was tried."
@@ -84,6 +88,26 @@ class Found(Generic[M]):
         )
         narrow = "" if self.ended == "narrow" else "; the runs were used up before the tolerance was reached"
         return f"{text}{within}; {self.above.rate:g} do not: {self.above.why}{narrow}."
+
+    @property
+    def lowest(self) -> Trial[M] | None:
+        """The lowest rate that does not meet the SLO; where none was judged, the lowest that was tried."""
+        return next((one for one in self.trials if one.decision == "not met"), next(iter(self.trials), None))
+
+    def _none(self) -> str:
+        """Why no rate is the best."""
+        lowest = self.lowest
+        if lowest is None or lowest.rate is None:
+            return f"No rate that was tried meets {self.slo}."
+        if lowest.decision == "invalid":
+            return f"No rate could be measured, so none is judged by {self.slo}: {lowest.why}."
+        lucky = [f"{one.rate:g}" for one in self.trials if one.decision == "met"]
+        if lucky:
+            return (
+                f"{lowest.rate:g} a second do not meet {self.slo}: {lowest.why}; that {', '.join(lucky)} do is luck, "
+                "since more is harder."
+            )
+        return f"No rate that was tried meets {self.slo}; at {lowest.rate:g} a second: {lowest.why}."
 
 
 async def search(
@@ -120,15 +144,16 @@ async def search(
     found = conclude(slo, list(seeker.trials.values()), alone=seeker.alone, tolerance=tolerance)
     if found.best is None:
         beside = " although one request at a time does" if seeker.alone is not None else ""
-        raise BenchError(
-            f"No rate meets {slo}{beside}; at {found.trials[0].rate:g} a second: {found.trials[0].why}."
-        )
+        lowest = found.lowest
+        if (
+            lowest is None
+            or lowest.decision == "invalid"
+            or any(one.decision == "met" for one in found.trials)
+        ):
+            raise BenchError(str(found))
+        raise BenchError(f"No rate meets {slo}{beside}; at {lowest.rate:g} a second: {lowest.why}.")
     if found.best.missed:
-        reason = "; ".join(map(str, found.best.missed))
-        raise BenchError(
-            f"No rate meets all of {slo}: {found.best.rate:g} a second is the highest that keeps its upper bounds, "
-            f"and there it is {reason}."
-        )
+        raise BenchError(str(found))
     return found
 
 
@@ -138,7 +163,8 @@ def conclude(
     """What trials say, in whatever order they were made.
 
     The best rate is the highest that is met with none below it that surely is not: a rate above one that fails was
-    luck. One below it that noise left open counts for less than a rate that is surely met.
+    luck. One below it that noise left open counts for less than a rate that is surely met, and one below it that could
+    not be measured says nothing.
     """
     ordered, best, above = _edges(trials)
     interval = None
@@ -269,7 +295,7 @@ class _Seeker(Generic[M]):
     def _progress(self, phase: Phase, rate: float | None, run: int) -> Progress:
         _, best, above = _edges(self.trials.values())
         low = best.rate if best is not None else None
-        high = above.rate if above is not None else None
+        high = above.rate if above is not None and above.decision == "not met" else None
         return Progress(phase, rate, run, low, high, self.runs)
 
 
@@ -278,14 +304,17 @@ def _edges(trials: Iterable[Trial[M]]) -> tuple[list[Trial[M]], Trial[M] | None,
     ordered = sorted((one for one in trials if one.rate is not None), key=lambda one: one.rate or 0.0)
     best: Trial[M] | None = None
     above: Trial[M] | None = None
+    doubt = False  # noise left a rate below open
     for one in ordered:
         if one.decision == "met":
-            if above is None or one.settled:
-                best, above = one, None
+            if one.settled or not doubt:
+                best, above, doubt = one, None, False
             continue
         above = above or one
-        if one.settled or one.decision == "invalid":
-            break
+        if one.decision == "not met":
+            doubt = True
+            if one.settled:
+                break
     return ordered, best, above
 
 

@@ -135,7 +135,7 @@ def _loads(report: Report) -> Table:
             text = show(name, point.value(name))
             cells.append(text.partition(" ")[0] if name.endswith("_rate") else text)
         if report.slo:
-            cells.append("met" if point.met else "no")
+            cells.append({True: "met", False: "no", None: "?"}[point.met])
         load = f"{point.load}{'' if point.valid else ' !'}"
         style = "red" if point.met is False else "yellow" if not point.valid else None
         table.add_row(load, *cells, style=style)
