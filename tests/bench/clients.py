@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from octavo.bench.client import run
-from octavo.bench.record import Exchange, Kind, Run
+from octavo.bench.record import Exchange, Kind, Run, damage
 from octavo.bench.target import discover
 from octavo.workload.request import Part, Request
 from tests.bench.scripted import (
@@ -45,6 +45,7 @@ def bench(
             server.stalls = [(now + begin, now + end) for begin, end in stalls]
             before = len(server.asked)
             found = await run(target, requests, clock_ns=clock_ns, **options)
+            assert damage(found) is None  # whatever the server did, a record of it can be read again
             return found, server, server.asked[before:]
 
     return in_virtual_time(main)

@@ -92,3 +92,82 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="No space left on device"):
         record().write(Path("/dev/full"))
     assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
+
+
+def _edit(change: str) -> Record:
+    made = record()
+    [run] = made.runs
+    [first] = run.exchanges
+    match change:
+        case "end":
+            first.end_us = run.end_us = 11
+        case "never":
+            first.sent_us = None
+        case "late":
+            first.chunks[-1].at_us = 901
+        case "early":
+            first.chunks[0].at_us = 11
+        case "order":
+            first.chunks[0].at_us = 801
+        case "headers":
+            first.headers_us = 11
+        case "started":
+            first.started_us = 13
+        case "twice":
+            run.exchanges.append(first)
+        case "run":
+            run.end_us = 10**12
+        case "year":
+            first.end_us = run.end_us = 10**15
+        case "sample":
+            run.client[0].at_us = -1
+        case "tokens":
+            first.chunks[1].tokens = -2
+        case "before":
+            first.intended_us = -1
+        case "session":
+            first.session = -1
+        case _:
+            raise AssertionError(change)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("end", "request 0 ends before it was sent"),
+        ("never", "request 0 has events and was never sent"),
+        ("late", "request 0 has an event from after its end"),
+        ("early", "request 0 has an event from before it was sent"),
+        ("order", "request 0 has events out of order"),
+        ("headers", "request 0 has an answer from before it was sent"),
+        ("started", "request 0 was sent before its turn had come"),
+        ("twice", "request 0 is there twice"),
+        ("run", "its end is at 1e+06 s and that of its last request at 0.0009 s"),
+        ("year", "request 0 is from 0 s to 1e+09 s after the run's start"),
+        ("sample", "a sample is from -1e-06 s after its start"),
+        ("tokens", "request 0 has an event with fewer than 0 tokens or characters"),
+        ("before", "request 0 was meant to be sent before the run began"),
+        ("session", "request 0 has a number below 0 as its own, its session's or its turn's"),
+    ],
+)
+def test_a_record_of_what_cannot_have_happened_is_refused(tmp_path: Path, change: str, message: str) -> None:
+    path = tmp_path / "x.json"
+    _edit(change).write(path)
+    with pytest.raises(BenchError) as found:
+        Record.read(path)
+    assert str(found.value) == f"{path}: {message}; the record was damaged or edited."
+
+
+def test_of_several_runs_the_damaged_one_is_named_and_events_after_done_are_none(tmp_path: Path) -> None:
+    made = record()
+    after = record().runs[0]
+    last = after.exchanges[0]
+    last.chunks += [Chunk(900, 0, 0, Kind.DONE), Chunk(950, 0, 0, Kind.USAGE)]
+    made.runs = [after, record().runs[0]]
+    made.write(tmp_path / "x.json")
+    assert Record.read(tmp_path / "x.json") == made
+    made.runs[1].exchanges[0].end_us = 3
+    made.write(tmp_path / "x.json")
+    with pytest.raises(BenchError, match=r": run 2, request 0 ends before it was sent; "):
+        Record.read(tmp_path / "x.json")

@@ -14,7 +14,7 @@ import msgspec
 
 from octavo.errors import BenchError
 
-__all__ = ["FORMAT", "Chunk", "ClientSample", "Exchange", "Kind", "Record", "Run", "ServerSample"]
+__all__ = ["FORMAT", "Chunk", "ClientSample", "Exchange", "Kind", "Record", "Run", "ServerSample", "damage"]
 
 FORMAT = "octavo-bench-1"
 
@@ -192,7 +192,7 @@ class Record(msgspec.Struct, kw_only=True):
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """Raises BenchError for what is no record, with the place of what is wrong."""
+        """Raises BenchError for what is no record, or has times that cannot be, with the place of what is wrong."""
         try:
             data = path.read_bytes()
             if data[:2] == b"\x1f\x8b":
@@ -205,4 +205,67 @@ class Record(msgspec.Struct, kw_only=True):
             raise BenchError(f"{path}: this is no record of octavo bench ({error}).") from error
         if record.format != FORMAT:
             raise BenchError(f"{path}: its format is {record.format!r}, and this version reads {FORMAT!r}.")
+        for place, run in enumerate(record.runs):
+            if (wrong := damage(run)) is not None:
+                where = f"run {place + 1}, " if len(record.runs) > 1 else ""
+                raise BenchError(f"{path}: {where}{wrong}; the record was damaged or edited.")
         return record
+
+
+_LONGEST_US = 400 * 86_400 * 1_000_000
+"""More than a year: a longer run is a wrong number, and a window over it would have no end."""
+
+
+def damage(run: Run) -> str | None:
+    """What cannot have happened in the run, or None.
+
+    Only what is so for every server and client is looked at: a request may be sent before it was meant to be (a timer
+    wakes early), and events may come after `[DONE]`, which ends the answer.
+    """
+    seen: set[int] = set()
+    last_us = 0
+    for one in run.exchanges:
+        if one.index in seen:
+            return f"request {one.index} is there twice"
+        seen.add(one.index)
+        if (wrong := _impossible(one)) is not None:
+            return f"request {one.index} {wrong}"
+        last_us = max(last_us, one.end_us)
+    if run.end_us != last_us:
+        return f"its end is at {run.end_us / 1e6:g} s and that of its last request at {last_us / 1e6:g} s"
+    for at_us in (*(one.at_us for one in run.client), *(one.at_us for one in run.server)):
+        if not 0 <= at_us <= _LONGEST_US:
+            return f"a sample is from {at_us / 1e6:g} s after its start"
+    return None
+
+
+def _impossible(one: Exchange) -> str | None:
+    if one.index < 0 or one.session < 0 or one.turn < 0:
+        return "has a number below 0 as its own, its session's or its turn's"
+    if one.intended_us < 0:
+        return "was meant to be sent before the run began"
+    if not 0 <= one.end_us <= _LONGEST_US or one.intended_us > _LONGEST_US:
+        return f"is from {one.intended_us / 1e6:g} s to {one.end_us / 1e6:g} s after the run's start"
+    sent_us = one.sent_us
+    if sent_us is None:
+        return "has events and was never sent" if one.chunks else None
+    if sent_us < 0 or one.end_us < sent_us:
+        return "ends before it was sent" if sent_us >= 0 else "was sent before the run began"
+    if one.started_us is not None and not 0 <= one.started_us <= sent_us:
+        return "was sent before its turn had come"
+    if one.headers_us is not None and not sent_us <= one.headers_us:
+        return "has an answer from before it was sent"
+    at_us, done = sent_us, False
+    for chunk in one.chunks:
+        if chunk.at_us < at_us:
+            return "has events out of order" if at_us != sent_us else "has an event from before it was sent"
+        at_us = chunk.at_us
+        if at_us > one.end_us and not done:
+            return "has an event from after its end"
+        if chunk.tokens < 0 or chunk.characters < 0:
+            return "has an event with fewer than 0 tokens or characters"
+        done = done or bool(chunk.kind & _DONE)
+    return None
+
+
+_DONE = int(Kind.DONE)
