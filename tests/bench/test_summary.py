@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
+import pytest
 from rich.console import Console
 
+from octavo.bench.compare import compare
 from octavo.bench.compat import TOOLS, recompute
 from octavo.bench.cost import Cost
 from octavo.bench.report import Report, report
 from octavo.bench.shown import show
 from octavo.bench.slo import Slo
-from octavo.bench.summary import print_compat, print_summary
+from octavo.bench.summary import print_comparison, print_compat, print_summary
 from tests.bench.runs import answer, run
 from tests.bench.synthetic import synthetic_record, synthetic_run
 
 
-def _printed(made: Report, *, terminal: bool = False) -> list[str]:
+def _printed(made: Report, *, terminal: bool = False, width: int = 80) -> list[str]:
     file = io.StringIO()
     console = Console(
-        file=file, width=80, force_terminal=terminal, highlight=False, markup=False, legacy_windows=False
+        file=file, width=width, force_terminal=terminal, highlight=False, markup=False, legacy_windows=False
     )
     print_summary(made, console)
     return file.getvalue().splitlines()
@@ -98,3 +101,34 @@ def test_another_tool_s_numbers_have_its_names() -> None:
         text = file.getvalue()
         assert made.version in text and all(value.name in text for value in made.values)
         assert max(map(len, text.splitlines())) <= 80
+
+
+def _wide_as(width: int, show_it: Callable[[Console], None]) -> str:
+    file = io.StringIO()
+    show_it(Console(file=file, width=width, highlight=False, markup=False))
+    text = file.getvalue()
+    assert "…" not in text and max(map(len, text.splitlines())) <= width
+    return text
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60])
+def test_a_narrow_terminal_has_fewer_columns_and_no_cut_number(width: int) -> None:
+    record = synthetic_record(*(synthetic_run(rate) for rate in (2.0, 14.0)))
+    made = report(record, slo=Slo.parse("ttft_p99<400ms"))
+    text = _wide_as(width, lambda console: print_summary(made, console))
+    shown = " ".join(text.split())
+    for point in made.points:
+        assert show("ttft_p99", point.value("ttft_p99")) in shown
+    assert show("e2e_p99", made.chosen.value("e2e_p99")) in shown
+    if width == 40:
+        heads = next(line.split() for line in text.splitlines() if line.split()[:1] == ["p50"])
+        assert heads == ["p50", "p99"]
+    for tool in TOOLS:
+        other = recompute(synthetic_run(4.0), tool)
+        text = _wide_as(max(width, 40), lambda console, other=other: print_compat(other, console))  # type: ignore[misc]
+        assert all(value.name in text for value in other.values)
+    both = compare(record, record)
+    words = " ".join(
+        _wide_as(width, lambda console: print_comparison(both, ("a.json", "b.json"), console)).split()
+    )
+    assert all(show(row.name, row.a) in words for row in both.rows)

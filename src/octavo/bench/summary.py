@@ -1,11 +1,14 @@
-"""A report on a terminal: one screen of 80 columns. Knows words and columns; colours only where they are shown."""
+"""A report on a terminal: one screen of 80 columns. Knows words and columns; colours only where they are shown.
+
+On a narrower terminal tables have fewer columns, or a line for each value; no number is ever cut.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from octavo.bench.compat.report import CompatReport
 from octavo.bench.cost import Bill, figure
@@ -27,6 +30,7 @@ __all__ = ["print_comparison", "print_compat", "print_summary"]
 
 _STATS = ("mean", "p50", "p90", "p95", "p99", "max")
 """Of 80 columns more have no room; the page and the JSON have them all."""
+_GAP = 2
 
 
 def print_summary(report: Report, console: Console) -> None:
@@ -38,7 +42,7 @@ def print_summary(report: Report, console: Console) -> None:
         _item(console, problem, "red" if not report.valid else "yellow")
     if len(report.points) > 1:
         console.print()
-        console.print(_loads(report))
+        console.print(_loads(report, console.width))
         if not all(point.valid for point in report.points):
             _say(
                 console,
@@ -58,7 +62,7 @@ def print_summary(report: Report, console: Console) -> None:
         console.print()
         _say(console, f"At {report.chosen.load}:", "bold")
     console.print()
-    console.print(_latencies(report.chosen))
+    console.print(_latencies(report.chosen, console.width))
     console.print()
     console.print(_lines(report))
     for error in _errors(report.chosen):
@@ -69,12 +73,11 @@ def print_compat(report: CompatReport, console: Console) -> None:
     """Another tool's numbers, by its names."""
     console.print()
     _say(console, f"As {report.tool} {report.version} defines them:", "bold")
-    table = _table("", "", "unit")
-    for value in report.values:
-        table.add_row(
-            value.name, f"{value.value:,.4g}" if abs(value.value) < 1e4 else f"{value.value:,.0f}", value.unit
-        )
-    console.print(table)
+    rows = [
+        [value.name, f"{value.value:,.4g}" if abs(value.value) < 1e4 else f"{value.value:,.0f}", value.unit]
+        for value in report.values
+    ]
+    console.print(_table(["", "", "unit"], rows, console.width))
     told = (f"{value.name.partition('.')[0]}: {value.note}." for value in report.values if value.note)
     for note in dict.fromkeys([*report.notes, *told]):
         _item(console, note)
@@ -94,12 +97,15 @@ def print_comparison(comparison: Comparison, names: tuple[str, str], console: Co
     _say(console, f"A is {names[0]}, B is {names[1]}")
     several = len({row.load for row in comparison.rows}) > 1
     styles = {"worse": "red", "better": "green"}
-    table = _table("", *(["load"] if several else []), "A", "B", "change", "B is")
+    heads = ["", *(["load"] if several else []), "A", "B", "change", "B is"]
+    rows = []
     for row in comparison.rows:
         load = [row.load] if several else []
         cells = [show(row.name, row.a), show(row.name, row.b), change_of(row, brief=several), row.word]
-        table.add_row(label_of(row.name), *load, *cells, style=styles.get(row.word))
-    console.print(table)
+        rows.append([label_of(row.name), *load, *cells])
+    console.print(
+        _table(heads, rows, console.width, styles=[styles.get(row.word) for row in comparison.rows])
+    )
 
 
 def _title(report: Report, console: Console) -> None:
@@ -116,30 +122,30 @@ def _title(report: Report, console: Console) -> None:
     )
 
 
-def _latencies(point: Point) -> Table:
-    table = _table("", *(stat.replace("_", ".") for stat in _STATS))
+def _latencies(point: Point, width: int) -> Table | Text:
+    rows = []
     for name in DISTRIBUTIONS:
         values = [point.value(f"{name}_{stat}") for stat in _STATS]
         if any(value is not None for value in values) and (name != "connect" or len(point.runs) == 1):
-            table.add_row(label_of(name).removesuffix("/token"), *(show(name, value) for value in values))
-    return table
+            rows.append([label_of(name).removesuffix("/token"), *(show(name, value) for value in values)])
+    return _table(["", *_STATS], rows, width, spare=("mean", "p95", "p90", "max", "p50"))
 
 
-def _loads(report: Report) -> Table:
+def _loads(report: Report, width: int) -> Table | Text:
     names = ("request_rate", "output_rate", "ttft_p50", "ttft_p99", "itl_p99", "goodput")
-    heads = ("load", "answered/s", "tokens/s", "TTFT p50", "p99", "ITL p99", "goodput")
-    table = _table(*heads, *(["SLO"] if report.slo else []))
+    heads = ["load", "answered/s", "tokens/s", "TTFT p50", "p99", "ITL p99", "goodput"]
+    rows, styles = [], []
     for point in report.points:
         cells = []
         for name in names:
             text = show(name, point.value(name))
             cells.append(text.partition(" ")[0] if name.endswith("_rate") else text)
         if report.slo:
-            cells.append({True: "met", False: "no", None: "?"}[point.met])
-        load = f"{point.load}{'' if point.valid else ' !'}"
-        style = "red" if point.met is False else "yellow" if not point.valid else None
-        table.add_row(load, *cells, style=style)
-    return table
+            cells.append("met" if point.met else "no")
+        rows.append([f"{point.load}{'' if point.valid else ' !'}", *cells])
+        styles.append("red" if point.met is False else "yellow" if not point.valid else None)
+    spare = ("goodput", "ITL p99", "answered/s", "tokens/s")
+    return _table([*heads, *(["SLO"] if report.slo else [])], rows, width, spare=spare, styles=styles)
 
 
 def _lines(report: Report) -> Table:
@@ -233,13 +239,50 @@ def _errors(point: Point) -> Iterator[str]:
         yield f"{count} × {words}"
 
 
-def _table(*heads: str) -> Table:
+def _table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    *,
+    spare: Sequence[str] = (),
+    styles: Sequence[str | None] | None = None,
+) -> Table | Text:
+    """Without those of the `spare` columns, in their order, that have no room; else a line for each value."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place == 0 else "right", no_wrap=True, header_style="dim")
+    kept = list(range(len(heads)))
+    for head in ("", *spare):
+        kept = [place for place in kept if not head or heads[place] != head]
+        if _width(heads, rows, kept) <= width:
+            break
+    else:
+        return _stacked(heads, rows, styles)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for place in kept:
+        justify: Literal["left", "right"] = "left" if place == 0 else "right"
+        table.add_column(heads[place], justify=justify, no_wrap=True, header_style="dim")
+    for at, row in enumerate(rows):
+        table.add_row(*(_plain(row[place]) for place in kept), style=styles[at] if styles else None)
     return table
+
+
+def _width(heads: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[int]) -> int:
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, (heads[place], *(row[place] for row in rows)))) for place in kept]
+    return sum(widths) + _GAP * (len(kept) - 1)
+
+
+def _stacked(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str | None] | None
+) -> Text:
+    from rich.text import Text
+
+    lines = []
+    for at, (name, *cells) in enumerate(rows):
+        told = [f"  {head} {cell}" for head, cell in zip(heads[1:], cells, strict=True)]
+        lines += [_plain(line, (styles[at] or "") if styles else "") for line in (name, *told)]
+    return Text("\n").join(lines)
 
 
 def _item(console: Console, text: str, style: str = "") -> None:
