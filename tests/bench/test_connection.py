@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 import pytest
 
 from octavo.bench import connection as module
-from octavo.bench.connection import Failure
+from octavo.bench.connection import Failure, system_reason
 from octavo.bench.pool import Answer, Pool, fetch
 from tests.bench.pools import GET, served
 from tests.bench.scripted import (
@@ -150,3 +151,12 @@ def test_a_fault_in_a_listener_is_the_client_s() -> None:
     told = served(lambda _: Reply([Step(0.1, b"ok")]), use)
     assert told.failure is not None and told.failure.kind == "client"
     assert str(told.failure) == "the client failed: ZeroDivisionError: by nothing"
+
+
+def test_https_to_a_server_without_tls_names_the_other_scheme() -> None:
+    incoming = ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(incoming, ssl.MemoryBIO(), server_hostname="localhost")
+    incoming.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(ssl.SSLError) as found:
+        tls.do_handshake()
+    assert system_reason(found.value) == "what is there speaks no TLS, so its URL begins with http://"

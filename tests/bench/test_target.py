@@ -203,6 +203,10 @@ HTML = Reply([Step(0.0, b"<html><body>Welcome!</body></html>")], content_type="t
             "SERVER does not answer as an HTTP server: the answer is no",
         ),
         (lambda _: Reply([Step(0, Hang())], raw=True), "SERVER gives no answer within 30 s; is it busy"),
+        (
+            lambda _: Reply([Step(0, b"{"), Step(0, Hang())]),
+            "SERVER gives an answer without an end within 30 s",
+        ),
     ],
 )
 def test_servers_that_cannot_be_measured(script: Script, message: str) -> None:
@@ -213,6 +217,13 @@ def test_a_server_that_does_not_stream() -> None:
     assert refused(Answers(streams=False)) == (
         "SERVER answers without streaming (its content type is application/json); only streams can be timed."
     )
+
+
+def test_a_stream_with_nothing_in_it() -> None:
+    def script(asked: Asked) -> Reply:
+        return models_reply("m") if asked.path == "/v1/models" else Reply([])
+
+    assert refused(script) == "SERVER answers with an empty stream; nothing in it can be timed."
 
 
 def test_a_server_that_fails_at_once() -> None:
@@ -255,7 +266,7 @@ def test_an_error_with_a_good_status_and_no_text_is_no_stream() -> None:
     def script(asked: Asked) -> Reply:
         return models_reply("m") if asked.path == "/v1/models" else Reply([Step(0.1, b": nothing\n\n")])
 
-    assert "answers without streaming" in refused(script)
+    assert "answers with an empty stream" in refused(script)
 
 
 def test_what_is_given_in_extra_wins() -> None:

@@ -384,6 +384,12 @@ def test_a_bad_trace_is_told_before_anything_is_sent(
             "leave out --rate",
         ),
         (["http://127.0.0.1:9", "-w", "chat", "--tolerance", "0"], "--tolerance is '0'"),
+        (["http://127.0.0.1:9", "-w", "chat", "--tolerance", "5%"], "--tolerance is for a --search"),
+        (["http://127.0.0.1:9", "-w", "chat", "--key-env", "NO_SUCH_KEY"], "--key-env is 'NO_SUCH_KEY'"),
+        (
+            ["http://127.0.0.1:9", "-w", "chat", "--watts", "5", "--idle-watts", "9"],
+            "--idle-watts is 9 and --watts 5",
+        ),
         (["http://127.0.0.1:9", "-w", "chat", "--max-rate", "2"], "--max-rate is for a --search"),
         (["http://127.0.0.1:9", "-w", "chat", "--extra-body", "[1]"], "must be a JSON object"),
         (["http://127.0.0.1:9", "-w", "chat", "--extra-body", "{"], "which is no JSON"),

@@ -215,6 +215,8 @@ def system_reason(error: BaseException) -> str:
     """What the system says of it, in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+        return "what is there speaks no TLS, so its URL begins with http://"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or error}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:

@@ -176,6 +176,10 @@ class _Whole:
         self._parts: list[bytes] = []
         self._size = 0
 
+    @property
+    def begun(self) -> bool:
+        return self._size > 0
+
     def headers(self, status: int, headers: dict[str, str], at_ns: int) -> None:
         self._answer.status, self._answer.headers = status, headers
 
@@ -196,12 +200,14 @@ class _Whole:
 
 async def fetch(pool: Pool, request: bytes, timeout_s: float) -> Answer:
     """A request's whole answer; asked once more where an old connection had ended. Raises Failure."""
+    begun = False
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 connection, fresh = await pool.connect()
                 done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-                connection.ask(request, _Whole(done))
+                whole = _Whole(done)
+                connection.ask(request, whole)
                 try:
                     answer = await done
                 except Failure as failure:
@@ -209,9 +215,11 @@ async def fetch(pool: Pool, request: bytes, timeout_s: float) -> Answer:
                         continue
                     raise
                 except asyncio.CancelledError:
+                    begun = whole.begun
                     connection.abort()
                     raise
                 pool.give_back(connection)
                 return answer
     except TimeoutError:
-        raise Failure("timeout", f"no answer within {timeout_s:g} s") from None
+        what = "an answer without an end" if begun else "no answer"
+        raise Failure("timeout", f"{what} within {timeout_s:g} s") from None

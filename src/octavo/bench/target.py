@@ -269,6 +269,8 @@ class _Probe:
         reader = _stream(answer)
         if reader is None:
             kind = answer.headers.get("content-type", "").partition(";")[0] or "no content type"
+            if kind == "text/event-stream":
+                raise BenchError(f"{self._url} answers with an empty stream; nothing in it can be timed.")
             raise BenchError(
                 f"{self._url} answers without streaming (its content type is {kind}); only streams can be timed."
             )

@@ -113,8 +113,9 @@ def _window(window: Window, inside: Bools) -> list[str]:
             f"Measured is {window.rule}: warm-up and drain are in the figures, and rates are too low."
         )
     if 0 < total < _FEW:
+        requests = "request is" if total == 1 else "requests are"
         found.append(
-            f"Only {total} requests are measured: a p99 of fewer than {_FEW} is little below the longest."
+            f"Only {total} {requests} measured: a p99 of fewer than {_FEW} is little below the longest."
         )
     return found
 

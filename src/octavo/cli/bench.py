@@ -6,6 +6,7 @@ believed; 128 and the signal for one that was interrupted (what was measured unt
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -33,6 +34,7 @@ from octavo.cli.bench_options import (
 )
 from octavo.cli.options import parse_duration
 from octavo.cli.panels import GroupWithDefault, PanelCommand
+from octavo.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from octavo.bench.cost import Cost
@@ -190,13 +192,13 @@ def run(
         ),
     ] = None,
     key_env: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
             rich_help_panel=SERVER,
-            help="The variable of the environment with the API key, if there is one.",
+            help="The variable of the environment with the API key; by default OPENAI_API_KEY, where it is set.",
         ),
-    ] = "OPENAI_API_KEY",
+    ] = None,
     header: Annotated[
         list[str] | None,
         typer.Option(
@@ -366,7 +368,13 @@ def _cost(params: dict[str, Any]) -> Cost | None:
     hosted = tuple(HostedPrice.parse(text, params["currency"]) for text in params["hosted"] or ())
     if not given and not hosted:
         return None
-    return Cost(**given, hosted=hosted, currency=params["currency"], pue=params["pue"])
+    try:
+        return Cost(**given, hosted=hosted, currency=params["currency"], pue=params["pue"])
+    except InvalidParameter as error:
+        said = str(error)
+        for name, ours in {**names, "pue": "pue", "hosted": "hosted"}.items():
+            said = re.sub(rf"\b{ours}\b", f"--{name.replace('_', '-')}", said)
+        raise InvalidParameter(said, error.param) from None
 
 
 _LOCAL = frozenset({"url", "workload", "output", "html", "json", "compat", "quiet", "key_env"})

@@ -74,7 +74,7 @@ class Asked:
     model: str | None
     api: Api | None
     prompts: Prompts | None
-    key_env: str
+    key_env: str | None
     header: Sequence[str] | None
     extra_body: str | None
     exact_output: bool
@@ -112,6 +112,7 @@ def _measured(asked: Asked, signals: Signals) -> int:
     compat = _tools(asked.compat or ())
     extra = _extra(asked.extra_body)
     headers = [header(text) for text in asked.header or ()]
+    _key(asked.key_env)
     for path in (asked.output, asked.html):
         if path is not None:
             check_writable(path)
@@ -190,6 +191,7 @@ def _plan(asked: Asked) -> Plan:
     workload = _workload(asked)
     sweep = None if asked.sweep is None else Sweep.parse(asked.sweep)
     clients = _counts(asked.clients) if asked.clients is not None else ()
+    tolerance = share("--tolerance", asked.tolerance)
     if asked.search:
         if slo is None:
             raise InvalidParameter("--search needs an --slo: what should the highest rate meet?")
@@ -202,6 +204,8 @@ def _plan(asked: Asked) -> Plan:
             )
     elif asked.max_rate is not None:
         raise InvalidParameter("--max-rate is for a --search.")
+    elif "tolerance" in asked.given:
+        raise InvalidParameter("--tolerance is for a --search.")
     elif sweep is not None:
         for rate in sweep.rates or (1.0,):
             workload.at_rate(rate)
@@ -213,7 +217,7 @@ def _plan(asked: Asked) -> Plan:
         clients=clients,
         slo=slo,
         searches=asked.search,
-        tolerance=share("--tolerance", asked.tolerance),
+        tolerance=tolerance,
         highest=asked.max_rate,
         warmup_s=asked.warmup,
         timeout_s=600.0 if asked.timeout is None else asked.timeout,
@@ -260,6 +264,14 @@ def _extra(text: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidParameter(f"--extra-body is {text[:60]!r}; it must be a JSON object of fields.")
     return value
+
+
+def _key(variable: str | None) -> str | None:
+    """The API key. Raises InvalidParameter where it should be in a variable that has none."""
+    key = os.environ.get("OPENAI_API_KEY" if variable is None else variable) or None
+    if key is None and variable is not None:
+        raise InvalidParameter(f"--key-env is {variable!r}, and no such variable is set in the environment.")
+    return key
 
 
 def _tools(names: Sequence[str]) -> list[Tool]:
@@ -334,7 +346,7 @@ async def _asked(
         priorities=any(one.priority for one in seen),
         exact_output=asked.exact_output,
         extra=extra,
-        key=os.environ.get(asked.key_env) or None,
+        key=_key(asked.key_env),
         headers=headers,
         max_connections=asked.max_connections,
         insecure=asked.insecure,
