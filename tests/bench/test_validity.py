@@ -215,3 +215,7 @@ def test_answers_without_text_or_shorter_than_wanted_are_told() -> None:
         "49.7% of the answers had no text; they have no TTFT.",
         "49.7% of the answers ended before the wanted length: the load was lighter than described.",
     ]
+
+
+def test_one_request_is_not_told_as_several() -> None:
+    assert of(even(1)).problems[-1].startswith("Only 1 request is measured")

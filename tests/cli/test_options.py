@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from octavo.cli.options import engine_options, field_help, flag_of, parse_size
+from octavo.cli.options import engine_options, field_help, flag_of, parse_duration, parse_size
 from octavo.config import EngineConfig
 
 RUNNER = CliRunner()
@@ -102,3 +102,17 @@ def test_types_are_the_fields_own() -> None:
 )
 def test_vllm_names_are_aliases(vllm: str, field: str) -> None:
     assert _given(vllm, "7") == {field: 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("250us", 250e-6), ("50ms", 0.05), ("1.5s", 1.5), ("2 MIN", 120.0), ("1h", 3600.0), ("0", 0.0)],
+)
+def test_a_time_has_its_unit(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["5", "-1s", "1d", "s", "1h30min", "nans"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a time"):
+        parse_duration(text)

@@ -29,7 +29,7 @@ __all__ = [
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
-_DURATIONS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_DURATIONS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 _ALIASES = {
     "max_running": ["--max-num-seqs"],
@@ -50,8 +50,8 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from `50ms`, `1.5s`, `2min` or `0`. Raises typer.BadParameter."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s|min)|0+", text.strip().lower())
+    """Seconds from `50ms`, `1.5s`, `2min`, `1h` or `0`. Raises typer.BadParameter."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s|min|h)|0+", text.strip().lower())
     if match is None:
         raise typer.BadParameter(
             f"{text!r} is not a time; write a number, not below 0, and its unit, such as 50ms or 1.5s."
