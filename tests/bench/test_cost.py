@@ -14,8 +14,9 @@ from octavo.errors import InvalidParameter
 
 WORK = Work(request_rate=2.0, input_rate=1500.0, output_rate=500.0, cached_share=0.4, busy_share=0.75)
 MACHINE = Cost(
-    price_per_hour=1.20, watts_busy=400.0, watts_idle=100.0, electricity_price_per_kwh=0.30, pue=1.25
-)
+    price_per_hour=1.20, watts_busy=400.0, watts_idle=100.0, electricity_price_per_kwh=0.30, pue=1.25,
+    documents_per_request=1.0,
+)  # fmt: skip
 
 
 def recomputed(line: Line) -> float:
@@ -51,7 +52,7 @@ def test_documents_may_be_parts_of_a_request_or_several_requests_or_so_many_toke
     assert several.documents_per_hour == 21_600
     pieces = dataclasses.replace(MACHINE, documents_per_request=0.25).bill(WORK)
     assert pieces.documents_per_hour == 1800
-    tokens = dataclasses.replace(MACHINE, tokens_per_document=1000.0).bill(WORK)
+    tokens = dataclasses.replace(MACHINE, documents_per_request=None, tokens_per_document=1000.0).bill(WORK)
     assert tokens.documents_per_hour == pytest.approx(5400)
     for bill in (several, pieces, tokens):
         assert bill.per_hour is not None and bill.documents_per_hour is not None
@@ -70,7 +71,7 @@ def test_what_is_not_known_is_none_and_in_no_line() -> None:
     nothing = Cost().bill(Work())
     assert numbers(nothing) == {} and nothing.lines == () and nothing.hosted == ()
     without_prices = Cost().bill(WORK)
-    assert set(numbers(without_prices)) == {"input_to_output", "documents_per_hour", "busy_share"}
+    assert set(numbers(without_prices)) == {"input_to_output", "busy_share"}
     rent_alone = Cost(price_per_hour=1.0).bill(WORK)
     assert rent_alone.per_hour == 1.0 and rent_alone.watts is None and rent_alone.electricity_per_hour is None
     energy_alone = Cost(watts_busy=300.0, watts_idle=50.0).bill(WORK)
@@ -79,6 +80,18 @@ def test_what_is_not_known_is_none_and_in_no_line() -> None:
     idle = MACHINE.bill(Work(request_rate=0.0, input_rate=0.0, output_rate=0.0, busy_share=0.0))
     assert idle.per_million_output is None and idle.per_request is None and idle.documents_per_hour is None
     assert idle.watts == pytest.approx(125.0)
+
+
+def test_documents_are_in_no_line_where_nobody_said_what_one_is() -> None:
+    bill = dataclasses.replace(MACHINE, documents_per_request=None, hosted=[HOSTED]).bill(WORK)
+    assert bill.documents_per_hour is bill.per_document is bill.documents_per_hour_per_price is None
+    assert bill.hosted[0].per_document is None and bill.per_request is not None
+    assert not [line for line in bill.lines if "document" in str(line)]
+
+
+def test_a_price_with_a_discount_says_so() -> None:
+    assert HOSTED.terms == ", 50 % off for batches"
+    assert HostedPrice.parse("a:in=1,out=2").terms == ""
 
 
 def test_a_machine_that_is_owned_may_cost_nothing_and_that_is_not_unknown() -> None:

@@ -26,6 +26,11 @@ def test_a_value_has_its_metric_s_unit(name: str, value: float | None, text: str
     assert show(name, value) == text
 
 
+def test_a_load_is_told_in_whole_digits() -> None:
+    assert show_load(1e6, None) == "1,000,000 requests/s" and show_load(2.5, None) == "2.5 requests/s"
+    assert show_load(999_999.4, None) == "999999 requests/s"
+
+
 def test_every_metric_has_an_axis_with_its_label() -> None:
     for one in DEFINITIONS:
         axis = axis_of(one.name)

@@ -280,6 +280,6 @@ def test_excess_is_below_nought_exactly_where_a_part_is_met() -> None:
 
 def test_values_as_people_read_them() -> None:
     shown = [show(0.812, "time"), show(1.25, "time"), show(8e-4, "time"), show(0.0, "time")]
-    assert shown == ["812 ms", "1.25 s", "800 us", "0 s"]
+    assert shown == ["812 ms", "1.25 s", "800 µs", "0 s"]
     assert [show(0.004, "share"), show(1234.6, "rate"), show(3, "count")] == ["0.4 %", "1235/s", "3"]
     assert show(math.inf, "time") == "never"

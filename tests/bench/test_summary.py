@@ -10,7 +10,7 @@ from rich.console import Console
 
 from octavo.bench.compare import compare
 from octavo.bench.compat import TOOLS, recompute
-from octavo.bench.cost import Cost
+from octavo.bench.cost import Cost, HostedPrice
 from octavo.bench.report import Report, report
 from octavo.bench.shown import show
 from octavo.bench.slo import Slo
@@ -83,6 +83,10 @@ def test_a_load_with_a_run_that_is_not_valid_is_marked() -> None:
 def test_prices_and_repeats_are_shown() -> None:
     record = synthetic_record(synthetic_run(4.0, seed=1), synthetic_run(4.0, seed=2))
     lines = _printed(report(record, cost=Cost(price_per_hour=1.0)))
+    assert " ".join(_row(lines, "±").split()[1:]) == "half of the 95 % interval of the mean over 2 runs"
+    once = report(synthetic_record(), cost=Cost(hosted=[HostedPrice.parse("a:in=1,out=2,batch=25%")]))
+    text = " ".join(" ".join(_printed(once)).split())
+    assert "±" not in text and "input and output, 25 % off for batches" in text and "document" not in text
     assert "±" in _row(lines, "answered") and "USD per million output tokens" in _row(lines, "cost")
 
 
@@ -132,3 +136,11 @@ def test_a_narrow_terminal_has_fewer_columns_and_no_cut_number(width: int) -> No
         _wide_as(width, lambda console: print_comparison(both, ("a.json", "b.json"), console)).split()
     )
     assert all(show(row.name, row.a) in words for row in both.rows)
+
+
+def test_a_queue_that_shrinks_piles_nothing_up() -> None:
+    made = report(synthetic_record(), slo=Slo.parse("ttft_p99<9s"))
+    backlog = made.chosen.measures[0].backlog
+    assert backlog is not None and backlog.share < -0.001
+    text = " ".join(" ".join(_printed(made)).split())
+    assert "met: 0 % of the offered requests piled up" in text

@@ -54,6 +54,11 @@ def test_too_few_requests_are_measured_whole() -> None:
     assert found.rule == "the whole run: a steady part of it would have 8 requests"
 
 
+def test_one_request_is_told_as_one() -> None:
+    found = choose(run([answer(100 * place, 10, 10, 2) for place in range(3)]))
+    assert found.rule == "the whole run: a steady part of it would have 1 request"
+
+
 def test_ten_requests_are_enough() -> None:
     # Of 12, the first two are warm-up and the last one ends it; of 13 there are ten between.
     assert not choose(run([answer(100 * place, 10, 10, 2) for place in range(12)])).steady

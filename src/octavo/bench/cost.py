@@ -80,6 +80,11 @@ class HostedPrice:
     """Off everything, for what need not be answered at once: 0.5 is half the price."""
     currency: str = "USD"
 
+    @property
+    def terms(self) -> str:
+        """What is taken off, in words; nothing where nothing is."""
+        return f", {100 * self.batch_discount:g} % off for batches" if self.batch_discount else ""
+
     def __post_init__(self) -> None:
         for name in ("input", "output", "cached"):
             _amount(f"hosted {self.name} {name}", getattr(self, name))
@@ -163,9 +168,9 @@ class Bill:
 class Cost:
     """What a machine costs, and how much work a document is.
 
-    A document is a request, as when each is to be summarised in one go. `documents_per_request` changes that: above 1
-    where a prompt has several, below 1 where one is cut into pieces (0.25: four requests for a document). Or
-    `tokens_per_document`: input tokens over this number.
+    Documents are counted where one of two says what they are. `documents_per_request`: 1 where each is summarised in
+    one go, above 1 where a prompt has several, below 1 where one is cut into pieces (0.25: four requests for a
+    document). Or `tokens_per_document`: input tokens over this number.
     """
 
     currency: str = "USD"
@@ -317,9 +322,9 @@ class _Sheet:
             value = work.input_rate * 3600.0 / cost.tokens_per_document
             text = f"{figure(work.input_rate)} tokens/s × 3600 ÷ {figure(cost.tokens_per_document)} tokens"
         else:
-            if not work.request_rate:
+            each = cost.documents_per_request
+            if each is None or not work.request_rate:
                 return None
-            each = cost.documents_per_request or 1.0
             value = work.request_rate * 3600.0 * each
             text = f"{figure(work.request_rate)} requests/s × 3600 × {figure(each)}"
         return self._line("documents", text, value, "an hour")

@@ -188,7 +188,10 @@ def _verdict(report: Report) -> list[Part]:
         return []
     rows = []
     for one in point.trial.parts:
-        values = ["–" if value is None else show_bound(value, one.part.kind) for value in one.values]
+        values = [
+            "–" if value is None else show_bound(_from_zero(one.part.name, value), one.part.kind)
+            for value in one.values
+        ]
         bound = f"{one.part.sign} {show_bound(one.part.bound, one.part.kind)}"
         rows.append([bound_label(one.part.name), bound, ", ".join(values), "yes" if one.met else "no"])
     several = len(point.trial.outcomes) > 1
@@ -196,6 +199,11 @@ def _verdict(report: Report) -> list[Part]:
     bad = [place for place, one in enumerate(point.trial.parts) if not one.met]
     note = Text("In percentiles that are judged, requests that failed count as infinitely late.")
     return [Table(caption=f"The SLO {report.slo} at {point.load}", head=head, rows=rows, bad=bad), note]
+
+
+def _from_zero(name: str, value: float) -> float:
+    """A queue that shrinks piles nothing up."""
+    return max(0.0, value) if name == "backlog" else value
 
 
 def _scalars(point: Point) -> list[Part]:
@@ -281,7 +289,12 @@ def _cost(bill: Bill) -> list[Part]:
     for hosted in bill.hosted:
         rows = [[line.name, line.text, f"{figure(line.value)} {line.unit}"] for line in hosted.lines]
         parts.append(
-            Table(caption=f"At {hosted.price.name}", head=["", "sum", "is"], rows=rows, words=(0, 1))
+            Table(
+                caption=f"At {hosted.price.name}{hosted.price.terms}",
+                head=["", "sum", "is"],
+                rows=rows,
+                words=(0, 1),
+            )
         )
     return [*parts, Note(bill.notes)] if bill.notes else parts
 

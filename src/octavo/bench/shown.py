@@ -71,4 +71,6 @@ def show_load(rate: float | None, clients: int | None) -> str:
     """What was asked for: `2.5 requests/s`, `32 clients`, or `the workload's own times`."""
     if clients is not None:
         return f"{clients} clients" if clients != 1 else "1 client"
-    return f"{rate:.6g} requests/s" if rate is not None else "the workload's own times"
+    if rate is None:
+        return "the workload's own times"
+    return f"{rate:,.0f} requests/s" if rate >= 999_999.5 else f"{rate:.6g} requests/s"

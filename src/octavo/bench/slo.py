@@ -247,7 +247,7 @@ def show(value: float, kind: Kind) -> str:
     match kind:
         case "time":
             size = abs(value)
-            unit, scale = ("us", 1e6) if size < 1e-3 else ("ms", 1e3) if size < 1.0 else ("s", 1.0)
+            unit, scale = ("µs", 1e6) if size < 1e-3 else ("ms", 1e3) if size < 1.0 else ("s", 1.0)
             return f"{_digits(value * scale)} {unit if value else 's'}"
         case "share":
             return f"{_digits(value * 100.0)} %"

@@ -191,6 +191,8 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     )
     if client:
         yield "this client", client
+    if len(point.runs) > 1:
+        yield "±", f"half of the 95 % interval of the mean over {len(point.runs)} runs"
     if report.bill is not None:
         yield from _bill(report.bill)
 
@@ -211,7 +213,7 @@ def _bill(bill: Bill) -> Iterator[tuple[str, str]]:
     for hosted in bill.hosted:
         yield (
             hosted.price.name,
-            f"{figure(hosted.per_million_blended)} {money} per million tokens, input and output",
+            f"{figure(hosted.per_million_blended)} {money} per million tokens, input and output{hosted.price.terms}",
         )
     for note in bill.notes:
         yield "", note
@@ -222,7 +224,8 @@ def _told(part: PartTrial) -> str:
     if part.part.name != "backlog":
         return str(part)
     known = [value for value in part.values if value is not None]
-    return f"{show_bound(sum(known) / max(1, len(known)), 'share')} of the offered requests piled up"
+    piled = max(0.0, sum(known) / max(1, len(known)))  # a queue that shrinks piles nothing up
+    return f"{show_bound(piled, 'share')} of the offered requests piled up"
 
 
 def _errors(point: Point) -> Iterator[str]:

@@ -84,7 +84,9 @@ def choose(run: Run) -> Window:
     start = max(first + round(warmup), _all_begun(run, begins))
     inside = sum(start <= one.intended_us < end for one in run.exchanges)
     if inside < MIN_REQUESTS:
-        return whole(run, f"the whole run: a steady part of it would have {inside} requests")
+        return whole(
+            run, f"the whole run: a steady part of it would have {inside} request{'s' * (inside != 1)}"
+        )
     rule = (
         f"without {start / 1e6:.1f} s of warm-up at the start and {(run.end_us - end) / 1e6:.1f} s at the end"
     )
