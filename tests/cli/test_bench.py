@@ -475,6 +475,7 @@ def test_a_comparison_s_exit_code_is_its_verdict(tmp_path: Path, capsys: pytest.
     for name, late_us in (("a", 0), ("b", 40_000)):
         record = synthetic_record(*(synthetic_run(4.0, seed=seed) for seed in range(5)))
         for run in record.runs:
+            run.end_us += late_us
             for one in run.exchanges:
                 one.end_us += late_us
                 for chunk in one.chunks:
