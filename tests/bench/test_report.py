@@ -121,3 +121,14 @@ def test_the_table_the_sentence_and_the_verdict_say_the_same(late: int) -> None:
             if line.startswith(f"{late + 2:d} requests/s")
         ]
         assert rows[0].split()[-1] == "?"
+
+
+def test_the_same_problem_of_several_runs_is_told_once_with_its_runs_and_load() -> None:
+    few = [synthetic_run(4.0, requests=count, seed=count) for count in (40, 50)]
+    [only] = report(synthetic_record(*few)).points
+    [told] = [problem for problem in only.problems if problem.startswith("Only ")]
+    assert told.endswith(" (run 1; so in 2 of 2 runs)")
+    one = report(synthetic_record(few[0]))
+    assert one.problems == one.chosen.measures[0].problems
+    several = report(synthetic_record(few[0], synthetic_run(9.0, requests=40)))
+    assert several.problems and all(problem.startswith("4 requests/s: ") for problem in several.problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 
 import pytest
@@ -104,6 +105,12 @@ def test_another_tool_s_numbers_have_its_names() -> None:
         print_compat(made, Console(file=file, width=80, highlight=False, markup=False))
         text = file.getvalue()
         assert made.version in text and all(value.name in text for value in made.values)
+        words = " ".join(text.split())
+        for value in made.values:  # a note is found by the mark of its rows
+            row = next(line for line in text.splitlines() if line.startswith(f"{value.name} "))
+            found = re.search(r" (\[\d+\])", row)
+            assert (found is not None) == bool(value.note)
+            assert found is None or f"{found[1]} {value.note}." in words
         assert max(map(len, text.splitlines())) <= 80
 
 

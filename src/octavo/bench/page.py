@@ -103,7 +103,7 @@ def _top(report: Report) -> list[Part]:
 
 
 def _problems(report: Report) -> list[str]:
-    return [*report.chosen.problems, *report.notes]
+    return report.problems
 
 
 def _facts(report: Report) -> list[tuple[str, str, str]]:

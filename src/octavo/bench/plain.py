@@ -24,7 +24,7 @@ def plain_report(report: Report, compat: list[CompatReport] | None = None) -> di
         "workload": record.name,
         "octavo": record.octavo,
         "valid": report.valid,
-        "problems": [*report.chosen.problems, *report.notes],
+        "problems": report.problems,
         "slo": str(report.slo) if report.slo is not None else None,
         "met": report.chosen.met,
         "outcome": report.outcome,

@@ -7,6 +7,7 @@ Everything here follows from the record (and from a target, a warm-up or prices 
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,9 @@ from octavo.bench.window import Window, choose, explicit
 from octavo.errors import BenchError
 
 __all__ = ["Point", "Report", "report"]
+
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,18 @@ class Point:
 
     @property
     def problems(self) -> list[str]:
-        """Of all runs, each once."""
-        return list(dict.fromkeys(problem for one in self.measures for problem in one.problems))
+        """Of all runs, each once: those that differ in their numbers alone are one, told of the first that has it."""
+        alike: dict[str, list[tuple[int, str]]] = {}
+        for place, one in enumerate(self.measures):
+            for problem in dict.fromkeys(one.problems):
+                alike.setdefault(_NUMBER.sub("#", problem), []).append((place, problem))
+        found = []
+        for told in alike.values():
+            place, problem = told[0]
+            same = len(told) == len(self.measures) and len({words for _, words in told}) == 1
+            of = f" (run {place + 1}; so in {len({at for at, _ in told})} of {len(self.measures)} runs)"
+            found.append(problem if same or len(self.measures) == 1 else f"{problem}{of}")
+        return found
 
     def values(self, name: str) -> list[float]:
         """Of the runs that have the value."""
@@ -113,6 +127,12 @@ class Report:
     def chosen_run(self) -> Run:
         """The one of its runs that is drawn: the first."""
         return self.record.runs[self.chosen.runs[0]]
+
+    @property
+    def problems(self) -> list[str]:
+        """The chosen point's, with its load where there are several, and what holds for all."""
+        load = f"{self.chosen.load}: " if len(self.points) > 1 else ""
+        return [*(f"{load}{problem}" for problem in self.chosen.problems), *self.notes]
 
     @property
     def outcome(self) -> str | None:

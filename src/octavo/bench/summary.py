@@ -38,7 +38,7 @@ def print_summary(report: Report, console: Console) -> None:
     _title(report, console)
     if (fault := report.fault) is not None:
         _say(console, fault.replace("Not valid", "NOT VALID"), "bold red")
-    for problem in [*report.chosen.problems, *report.notes]:
+    for problem in report.problems:
         _item(console, problem, "red" if not report.valid else "yellow")
     if len(report.points) > 1:
         console.print()
@@ -73,14 +73,17 @@ def print_compat(report: CompatReport, console: Console) -> None:
     """Another tool's numbers, by its names."""
     console.print()
     _say(console, f"As {report.tool} {report.version} defines them:", "bold")
-    rows = [
-        [value.name, f"{value.value:,.4g}" if abs(value.value) < 1e4 else f"{value.value:,.0f}", value.unit]
-        for value in report.values
-    ]
+    notes = list(dict.fromkeys(value.note for value in report.values if value.note))
+    rows = []
+    for value in report.values:
+        number = f"{value.value:,.4g}" if abs(value.value) < 1e4 else f"{value.value:,.0f}"
+        mark = f" [{notes.index(value.note) + 1}]" if value.note else ""
+        rows.append([value.name, number, f"{value.unit}{mark}"])
     console.print(_table(["", "", "unit"], rows, console.width))
-    told = (f"{value.name.partition('.')[0]}: {value.note}." for value in report.values if value.note)
-    for note in dict.fromkeys([*report.notes, *told]):
+    for note in dict.fromkeys(report.notes):
         _item(console, note)
+    for place, note in enumerate(notes):
+        _item(console, f"[{place + 1}] {note}.")
 
 
 def print_comparison(comparison: Comparison, names: tuple[str, str], console: Console) -> None:
@@ -141,7 +144,7 @@ def _loads(report: Report, width: int) -> Table | Text:
             text = show(name, point.value(name))
             cells.append(text.partition(" ")[0] if name.endswith("_rate") else text)
         if report.slo:
-            cells.append("met" if point.met else "no")
+            cells.append({True: "met", False: "no", None: "?"}[point.met])
         rows.append([f"{point.load}{'' if point.valid else ' !'}", *cells])
         styles.append("red" if point.met is False else "yellow" if not point.valid else None)
     spare = ("goodput", "ITL p99", "answered/s", "tokens/s")
