@@ -19,8 +19,10 @@ os.environ.setdefault("OCTAVO_CACHE", str(REPOSITORY / ".cache" / "octavo"))
 os.environ["XDG_DATA_HOME"] = str(REPOSITORY / ".cache" / "data")
 
 
-# Started in the background by a shell, the tests and all that they start would ignore Ctrl-C; some are about that key.
+# Started in the background by a shell, the tests and all that they start would ignore Ctrl-C, and with nohup the end of
+# their terminal; some are about those.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # CI judges a change, so it tries the same examples each time; everywhere else they are new ones. Nowhere may an example
 # fail for having been slow: machines are shared, and timing is for benchmarks/.
