@@ -8,7 +8,8 @@ Each VENV is a virtual environment with the tool: python -m venv VENV, then VENV
     guidellm==0.8.1 torch jinja2
 One that is not given is left out. What each tool reports is set beside what octavo.bench.compat makes, by that tool's
 definitions, of our client's raw record. All send the same prompts in a round, so a server given with --url must not
-keep them from one run to the next (Octavo: --no-prefix-cache --speculation off).
+keep them from one run to the next (Octavo: --no-prefix-cache --speculation off). The clients run on the last core, and
+a server that is started here on the others: a client that works more would make it slower.
 """
 
 from __future__ import annotations

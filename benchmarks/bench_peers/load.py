@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from octavo.workload import Workload, requests_of
 from octavo.workload.arrivals import Closed, Constant
 from octavo.workload.lengths import Fixed, Uniform
 
-__all__ = ["Kind", "Load", "measure", "served", "tokenizer_folder"]
+__all__ = ["Kind", "Load", "measure", "on", "served", "shares", "tokenizer_folder"]
 
 Kind = Literal["octavo", "paced"]
 """All of Octavo, or its server over an engine that computes nothing and keeps a pace."""
@@ -82,7 +83,8 @@ def measure(url: str, model: str, load: Load, seed: int, folder: Path) -> Run:
         "-o",
         str(record),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with on(shares()[1]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in _MEASURED:
         raise RuntimeError(f"octavo bench: {done.stderr.strip()[-500:]}")
     run = Record.read(record).runs[0]
@@ -99,17 +101,36 @@ def measure(url: str, model: str, load: Load, seed: int, folder: Path) -> Run:
     return run
 
 
+def shares() -> tuple[set[int], set[int]]:
+    """The cores of the server, and the one of the clients: else a client that works more makes the server slower."""
+    cores = sorted(os.sched_getaffinity(0))
+    return set(cores[:-1] or cores), set(cores[-1:])
+
+
+@contextmanager
+def on(cores: set[int]) -> Iterator[None]:
+    """What is started meanwhile runs on these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 @contextmanager
 def served(model: str, kind: Kind) -> Iterator[str]:
     """The URL of a server of our own. The whole one keeps no prompts and guesses nothing: either would know the texts
     the second time."""
+    cores = shares()[0]
     module = ["octavo", "serve", model] if kind == "octavo" else ["benchmarks.bench_peers.paced", model]
-    options = ["--no-prefix-cache", "--speculation", "off", "--no-access-log"] if kind == "octavo" else []
+    options = ["--no-prefix-cache", "--speculation", "off", "--threads", str(len(cores)), "--no-access-log"]
     with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", *module, "--port", "0", "--data-dir", data, *options]
+        command = [sys.executable, "-m", *module, "--port", "0", "--data-dir", data]
+        command += options if kind == "octavo" else []
         # To a file: the paced engine has no heart that beats, which its server tells again and again.
         log = Path(data) / "stderr.log"
-        with log.open("w") as errors:
+        with log.open("w") as errors, on(cores):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert process.stdout is not None
         try:

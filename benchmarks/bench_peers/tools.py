@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench_peers.load import Load
+from benchmarks.bench_peers.load import Load, on, shares
 from octavo.bench.compat import Tool
 
 __all__ = ["COMPARED", "Job", "Unusable", "ask"]
@@ -80,17 +80,18 @@ def ask(tool: Tool, home: Path, job: Job) -> dict[str, float]:
     variables = {
         name: value for name, value in os.environ.items() if name not in ("HF_HUB_OFFLINE", "VIRTUAL_ENV")
     }
-    done = subprocess.run(
-        command,
-        cwd=job.folder,
-        env={**variables, "TMPDIR": str(job.folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    with on(shares()[1]):
+        done = subprocess.run(
+            command,
+            cwd=job.folder,
+            env={**variables, "TMPDIR": str(job.folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
     (job.folder / "output.log").write_text(done.stdout)
     try:
         found = {"vllm": _read_vllm, "aiperf": _read_aiperf, "guidellm": _read_guidellm}[tool](job)
