@@ -27,6 +27,19 @@ def test_the_first_signal_stops_gently_and_the_second_cancels() -> None:
     assert told == ["stopped"] and signals.code == 143
 
 
+def test_within_a_loop_a_signal_cancels_the_task_wherever_it_comes() -> None:
+    """In a callback of the loop's own an exception would be told and forgotten."""
+
+    async def work(signals: Signals) -> None:
+        signals.cancels()
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    with Signals() as signals, pytest.raises(asyncio.CancelledError):
+        asyncio.run(work(signals))
+    assert signals.code == 143
+
+
 def test_before_there_is_anything_to_keep_a_signal_ends_at_once() -> None:
     with Signals() as signals, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)

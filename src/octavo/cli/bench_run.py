@@ -308,9 +308,11 @@ async def _measure(
     told = asyncio.get_running_loop().call_later(
         _QUIET_S, live.say, f"Asking {Address.parse(asked.url).url} what it serves and takes."
     )
+    signals.cancels()
     try:
         target = await _asked(asked, plan, seen, extra, headers)
     finally:
+        signals.over()
         told.cancel()
     for note in target.notes:
         live.say(note)

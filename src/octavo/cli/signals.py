@@ -17,14 +17,15 @@ __all__ = ["Signals"]
 
 
 class Signals:
-    """Takes the signals while it is entered. A signal before `gently` or after a first one raises KeyboardInterrupt,
-    or within `gently` cancels the task."""
+    """Takes the signals while it is entered. Outside a loop a signal raises KeyboardInterrupt, but for a first one
+    after `gently`. Within a loop nothing may be raised just anywhere (a callback of the loop's would swallow it): there
+    it cancels the task, or is told."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         """The first that came."""
         self._begun = False
-        self._end: tuple[asyncio.AbstractEventLoop, Callable[[], None], asyncio.Task[Any] | None] | None = (
+        self._end: tuple[asyncio.AbstractEventLoop, Callable[[], object], asyncio.Task[Any] | None] | None = (
             None
         )
         self._before: dict[int, Any] = {}
@@ -56,6 +57,12 @@ class Signals:
         for number, before in self._before.items():
             signal.signal(number, before)
 
+    def cancels(self) -> None:
+        """From now on a signal cancels the running task. To be called in the loop."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._end = (asyncio.get_running_loop(), task.cancel, task)
+
     def gently(self, stop: Callable[[], None]) -> None:
         """From now on the first signal calls `stop`, and each further one cancels the running task.
 
@@ -65,7 +72,7 @@ class Signals:
         self._end = (asyncio.get_running_loop(), stop, asyncio.current_task())
 
     def over(self) -> None:
-        """The task of `gently` has ended."""
+        """The task of `cancels` or `gently` has ended."""
         self._end = None
 
     def _came(self, number: int, frame: FrameType | None) -> None:
