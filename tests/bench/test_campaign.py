@@ -94,6 +94,7 @@ def test_every_load_is_run_before_any_again_and_no_seed_comes_twice(workload: Wo
     assert len(told) == 4 and told[1].startswith("8 requests/s: 7.98")
 
 
+@pytest.mark.slow
 def test_a_sweep_finds_its_rates_up_to_where_the_server_no_longer_keeps_up(workload: Workload) -> None:
     record, said, _ = _go(Plan(workload=workload, finds_rates=True, repeats=2), _OnePlace())
     alone, *others = record.runs

@@ -134,6 +134,7 @@ def test_single_runs_are_compared_within_themselves_and_nothing_is_claimed() -> 
     assert row.change.low > 0.3 and row.change.high < 0.7 and row.p_worse < 0.05
 
 
+@pytest.mark.slow
 def test_within_a_single_run_the_interval_holds_what_it_says() -> None:
     held = 0
     for seed in range(60):

@@ -100,6 +100,7 @@ def test_json_is_one_object_with_all_numbers(
     assert [one["target"] for one in point["judged"]] == ["e2e_p99<60s", "error_share<=1%"]
 
 
+@pytest.mark.slow
 def test_a_sweep_with_repeats_has_all_its_runs(
     serve: Callable[[Script], str], workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

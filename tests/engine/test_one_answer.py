@@ -281,6 +281,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", CHANGES, ids=lambda one: "-".join(map(str, one.values())))
 def test_under_every_policy_and_allocator(
     runner: Runner, adds: list[Add], alone: Answers, changes: dict[str, Any]

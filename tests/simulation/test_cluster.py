@@ -57,7 +57,7 @@ def test_round_robin_without_sessions_is_as_many_machines_apart() -> None:
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-@pytest.mark.parametrize("workload", ["chat", "voice"])
+@pytest.mark.parametrize("workload", ["chat", pytest.param("voice", marks=pytest.mark.slow)])
 def test_equal_steps_taken_together_change_nothing_among_several(name: RouterName, workload: str) -> None:
     """Sessions too: an answer of one replica brings about a request for another."""
     requests = made(workload, 30, 8.0)
