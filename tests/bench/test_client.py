@@ -279,7 +279,10 @@ def test_presets_run_as_they_are_described() -> None:
         assert [one.index for one in found.exchanges] == list(range(25))
         assert {one.error for one in found.exchanges} == {None}
         assert [one.output_tokens for one in found.exchanges] == [one.output_tokens for one in wanted]
-        assert all(len(body.body["prompt"]) == wanted[0].input_tokens for body in asked[:1])
+        # Of 64 that ask in one moment anybody may arrive first.
+        assert sorted(len(body.body["prompt"]) for body in asked) == sorted(
+            one.input_tokens or 0 for one in wanted
+        )
         ends = {one.index: one.end_us for one in found.exchanges}
         for one, exchange in zip(wanted, found.exchanges, strict=True):
             at = one.at_s * 1e6 if one.after is None else ends[one.after] + one.delay_s * 1e6
