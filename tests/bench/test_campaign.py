@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from octavo.bench.campaign import ALONE_REQUESTS, Campaign, Plan, alone_of, rate_of, with_clients
+from octavo.bench.campaign import ALONE_REQUESTS, Campaign, Plan, alone_of, with_clients
 from octavo.bench.progress import Live
 from octavo.bench.record import Record
 from octavo.bench.slo import Slo
@@ -149,7 +149,7 @@ def test_a_closed_loop_needs_an_end(workload: Workload) -> None:
 
 @pytest.mark.parametrize(("kind", "rate"), [(Poisson(rate=3.0), 3.0), (Closed(clients=2), None)])
 def test_only_some_arrivals_have_a_rate(workload: Workload, kind: Any, rate: float | None) -> None:
-    assert rate_of(msgspec.structs.replace(workload, arrivals=kind)) == rate
+    assert msgspec.structs.replace(workload, arrivals=kind).rate == rate
 
 
 def test_a_sweep_of_rates_needs_arrivals_with_one() -> None:

@@ -19,7 +19,6 @@ from octavo.simulation.routers import (
     LeastLoaded,
     PowerOfTwo,
     RoundRobin,
-    router_named,
 )
 from octavo.simulation.run import simulate
 from octavo.timing.clock import ManualClock
@@ -34,7 +33,7 @@ PACE = LinearPace(per_step_s=0.008, per_token_s=3e-5, per_kv_token_s=7e-8)
 
 def cluster(count: int, name: RouterName, *, fast: bool = True, **changes: object) -> Cluster:
     replicas = [Replica(config(**changes), PACE, ManualClock(), fast=fast) for _ in range(count)]
-    return Cluster(replicas, router_named(name))
+    return Cluster(replicas, ROUTERS[name]())
 
 
 def made(name: str, count: int, rate: float) -> list[Request]:

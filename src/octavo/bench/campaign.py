@@ -31,7 +31,7 @@ from octavo.workload.generate import requests_of
 from octavo.workload.lengths import FixedDelay
 from octavo.workload.spec import Workload
 
-__all__ = ["ALONE_REQUESTS", "Campaign", "Plan", "alone_of", "rate_of", "with_clients"]
+__all__ = ["ALONE_REQUESTS", "Campaign", "Plan", "alone_of", "with_clients"]
 
 ALONE_REQUESTS = 30
 """Of the run with one request at a time with which a search begins: enough for a median, and soon over."""
@@ -69,12 +69,6 @@ class Plan:
         if self.clients:
             return [with_clients(self.workload, count) for count in self.clients]
         return [self.workload]
-
-
-def rate_of(workload: Workload) -> float | None:
-    """Sessions a second of an open loop with one rate."""
-    rate = getattr(workload.arrivals, "rate", None)
-    return float(rate) if rate is not None else None
 
 
 def with_clients(workload: Workload, clients: int) -> Workload:
@@ -205,8 +199,8 @@ class Campaign:
 
     async def _run(self, workload: Workload, seed: int, title: str) -> Run:
         workload = msgspec.structs.replace(workload, seed=seed)
-        rate = rate_of(workload)
-        clients = workload.arrivals.clients if isinstance(workload.arrivals, Closed) else None
+        rate = workload.rate
+        clients = workload.clients
         self._live.begin(
             f"{title}{show_load(rate, clients)}",
             requests=workload.requests,

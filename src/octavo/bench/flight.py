@@ -235,12 +235,8 @@ class Flight:
         """What came of it, for the record."""
         request, reader = self.due.request, self.reader
         chunks, counted, output_tokens = reader.chunks()
-        return Exchange(
-            index=request.index,
-            session=request.session,
-            turn=request.turn,
-            tenant=request.tenant,
-            priority=request.priority,
+        return Exchange.of(
+            request,
             intended_us=self.due.at_us,
             client=self.due.client,
             started_us=self.started_us,
@@ -249,8 +245,6 @@ class Flight:
             headers_us=self.headers_us,
             end_us=self.end_us,
             status=self.status,
-            wanted_input=request.input_tokens,
-            wanted_output=request.output_tokens,
             input_tokens=reader.input_tokens,
             cached_tokens=reader.cached_tokens,
             output_tokens=output_tokens,

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import BenchError
+from octavo.workload.request import Request
 
 __all__ = ["FORMAT", "Chunk", "ClientSample", "Exchange", "Kind", "Record", "Run", "ServerSample", "damage"]
 
@@ -104,6 +105,22 @@ class Exchange(msgspec.Struct, kw_only=True):
     """What the server or the system said of the error, cut."""
     request_id: str | None = None
     chunks: list[Chunk] = []
+
+    @classmethod
+    def of(cls, request: Request, *, intended_us: int, end_us: int, **happened: Any) -> Exchange:
+        """Of a request of a workload. `happened`: the other fields, as far as they are known."""
+        return cls(
+            index=request.index,
+            session=request.session,
+            turn=request.turn,
+            tenant=request.tenant,
+            priority=request.priority,
+            wanted_input=request.input_tokens,
+            wanted_output=request.output_tokens,
+            intended_us=intended_us,
+            end_us=end_us,
+            **happened,
+        )
 
 
 class ClientSample(msgspec.Struct, array_like=True):

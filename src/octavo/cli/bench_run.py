@@ -19,7 +19,7 @@ from rich.console import Console
 
 import octavo
 from octavo.bench.address import Address
-from octavo.bench.campaign import Campaign, Plan, rate_of, with_clients
+from octavo.bench.campaign import Campaign, Plan, with_clients
 from octavo.bench.compat import TOOLS, Tool, recompute
 from octavo.bench.cost import Cost
 from octavo.bench.page import page
@@ -36,15 +36,16 @@ from octavo.bench.target import PROBE_S, Target, discover
 from octavo.bench.words import printable
 from octavo.cli.bench_options import header, numbers, share
 from octavo.cli.output import give_up_output
+from octavo.cli.results import NOT_MET, NOT_VALID, changed_workload, check_outputs, exit_code
 from octavo.cli.signals import Signals
 from octavo.errors import BenchError, InvalidParameter
 from octavo.workload.generate import requests_of
 from octavo.workload.request import Request
-from octavo.workload.spec import Workload, load_workload
+from octavo.workload.spec import Workload
 
-__all__ = ["Asked", "check_writable", "compare_records", "measure_server", "report_again"]
+__all__ = ["Asked", "compare_records", "measure_server", "report_again"]
 
-NOT_MET, REGRESSION, NOT_VALID = 1, 1, 3
+REGRESSION = 1
 
 _QUIET_S = 2.0
 """So long nothing is said before the server has answered."""
@@ -113,9 +114,7 @@ def _measured(asked: Asked, signals: Signals) -> int:
     extra = _extra(asked.extra_body)
     headers = [header(text) for text in asked.header or ()]
     _key(asked.key_env)
-    for path in (asked.output, asked.html):
-        if path is not None:
-            check_writable(path)
+    check_outputs(asked.output, asked.html)
     with Live(sys.stderr, quiet=asked.quiet) as live:
         record, problem = uvloop.run(_measure(asked, plan, extra, headers, live, signals))
     if asked.output is not None and record.runs:
@@ -133,7 +132,7 @@ def _measured(asked: Asked, signals: Signals) -> int:
     if problem is not None:
         print("error:", printable(str(problem)), file=sys.stderr)
         return NOT_MET if made.valid else NOT_VALID
-    return _code(made)
+    return exit_code(made)
 
 
 def report_again(
@@ -152,11 +151,10 @@ def report_again(
     if warmup_s is None and (text := record.options.get("warmup")) is not None:
         warmup_s = float(str(text).removesuffix("s"))
     tools = _tools(compat)
-    if html is not None:
-        check_writable(html)
+    check_outputs(None, html)
     made = report(record, slo=None if slo is None else Slo.parse(slo), warmup_s=warmup_s, cost=cost)
     _show(made, html=html, json=json, compat=tools, say=lambda text: print(text, file=sys.stderr))
-    return _code(made)
+    return exit_code(made)
 
 
 def compare_records(
@@ -169,8 +167,7 @@ def compare_records(
     least = share("--threshold", threshold)
     bounds = None if slo is None else Slo.parse(slo)
     a, b = Record.read(base), Record.read(other)
-    if html is not None:
-        check_writable(html)
+    check_outputs(None, html)
     comparison = compare(a, b, threshold=least, slo=bounds, anyway=anyway)
     names = (str(base), str(other))
     if html is not None:
@@ -197,7 +194,7 @@ def _plan(asked: Asked) -> Plan:
             raise InvalidParameter("--search needs an --slo: what should the highest rate meet?")
         if loads:
             raise InvalidParameter(f"--search tries rates of its own; leave out --{loads[0]}.")
-        if rate_of(workload) is None:
+        if workload.rate is None:
             raise InvalidParameter(
                 f"--search tries rates, and the arrivals of {asked.workload} have none that can be changed; only "
                 "poisson, gamma and constant do."
@@ -234,16 +231,16 @@ def _plan(asked: Asked) -> Plan:
 
 
 def _workload(asked: Asked) -> Workload:
-    workload = load_workload(asked.workload)
-    if asked.seed is not None and asked.seed >= 2**62:
-        raise InvalidParameter(f"--seed is {asked.seed}; it must be below 2**62.")
     if asked.duration is not None and asked.duration <= 0:
         raise InvalidParameter("--duration is 0; it must be above 0.")
-    changed = {"seed": asked.seed, "requests": asked.requests, "duration_s": asked.duration}
-    workload = msgspec.structs.replace(
-        workload, **{name: value for name, value in changed.items() if value is not None}
+    return changed_workload(
+        asked.workload,
+        seed=asked.seed,
+        requests=asked.requests,
+        duration_s=asked.duration,
+        rate=asked.rate,
+        seeds=62,  # each further run has the next
     )
-    return workload if asked.rate is None else workload.at_rate(asked.rate)
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -279,18 +276,6 @@ def _tools(names: Sequence[str]) -> list[Tool]:
         if name not in TOOLS:
             raise InvalidParameter(f"--compat is {name!r}; it must be one of {', '.join(TOOLS)}.")
     return [tool for tool in TOOLS if tool in names]
-
-
-def check_writable(path: Path) -> None:
-    """Raises BenchError now, and not after an hour of measuring."""
-    if path.is_dir():
-        raise BenchError(f"{path} is a folder; give the name of a file.")
-    beside = path.with_name(path.name + ".part")
-    try:
-        beside.open("ab").close()
-        beside.unlink()
-    except OSError as error:
-        raise BenchError(f"{path} cannot be written ({error.strerror}); check the path.") from None
 
 
 async def _measure(
@@ -432,9 +417,3 @@ def _print(words: Callable[[Console], None]) -> None:
         words(console)
     for line in capture.get().splitlines():
         print(line.rstrip())  # a file needs no blanks up to the eightieth column
-
-
-def _code(made: Report) -> int:
-    if not made.valid:
-        return NOT_VALID
-    return NOT_MET if made.chosen.met is False else 0

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -15,30 +14,28 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import octavo
+from octavo.bench.measures import Measures, measure
 from octavo.bench.page import page
 from octavo.bench.record import Record, Run
 from octavo.bench.report import report
 from octavo.bench.shown import label_of, show
 from octavo.bench.slo import Slo
 from octavo.bench.summary import print_summary
-from octavo.cli.bench_run import check_writable
+from octavo.cli.results import changed_workload, check_outputs, exit_code
 from octavo.config import RouterName
-from octavo.errors import InvalidParameter
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.deployment import Deployment
 from octavo.simulation.replica import Replica
 from octavo.simulation.roofline import EFFICIENCIES
-from octavo.simulation.routers import router_named
+from octavo.simulation.routers import ROUTERS
 from octavo.simulation.run import simulate
 from octavo.timing.clock import ManualClock
-from octavo.workload.arrivals import Closed
 from octavo.workload.generate import requests_of
-from octavo.workload.spec import Workload, load_workload
+from octavo.workload.spec import Workload
 
 __all__ = ["Asked", "run"]
 
 _WORDS = {"high": "kernels reach most", "typical": "typical", "low": "little"}
-_NOT_MET, _NOT_VALID = 1, 3
 _SHOWN_EVERY = 500
 """Steps between two looks at the progress."""
 
@@ -63,13 +60,9 @@ def run(asked: Asked, console: Console) -> int:
     """Simulate, write and print; return the exit code: 1 where the SLO is not met, 3 where nothing was answered. Raises
     ClientError."""
     slo = None if asked.slo is None else Slo.parse(asked.slo)
-    workload = _workload(asked)
+    workload = changed_workload(asked.workload, seed=asked.seed, requests=asked.requests, rate=asked.rate)
     facts = asked.deployment.facts()
-    if asked.output is not None and asked.output == asked.html:
-        raise InvalidParameter(f"--output and --html are both {asked.output}; one would overwrite the other.")
-    for path in (asked.output, asked.html):
-        if path is not None:
-            check_writable(path)
+    check_outputs(asked.output, asked.html)
     for fact, words in facts:
         console.print(f"{fact:>15}  {words}", markup=False)
     console.print()
@@ -79,35 +72,24 @@ def run(asked: Asked, console: Console) -> int:
         made.record.write(asked.output)
     print_summary(made, console)
     console.print()
-    console.print(_range({name: _record(asked, workload, one) for name, one in runs.items()}))
+    measured = {"typical": made.chosen.measures[0], **{name: measure(runs[name]) for name in ("high", "low")}}
+    console.print(_range(measured))
     if asked.html is not None:
         asked.html.write_text(page(made).html(), encoding="utf-8")
-    if not made.valid:
-        return _NOT_VALID
-    return _NOT_MET if made.chosen.met is False else 0
-
-
-def _workload(asked: Asked) -> Workload:
-    workload = load_workload(asked.workload)
-    changes: dict[str, Any] = {"seed": asked.seed, "requests": asked.requests}
-    workload = msgspec.structs.replace(
-        workload, **{key: value for key, value in changes.items() if value is not None}
-    )
-    return workload if asked.rate is None else workload.at_rate(asked.rate)
+    return exit_code(made)
 
 
 def _run(asked: Asked, workload: Workload, efficiency: str) -> Run:
     """With one assumption of how much of its peaks the machine reaches."""
     pace = asked.deployment.pace_with(EFFICIENCIES[efficiency])
     replicas = [Replica(asked.deployment.settings, pace, ManualClock()) for _ in range(asked.replicas)]
-    clients = workload.arrivals.clients if isinstance(workload.arrivals, Closed) else None
     with _progress(_WORDS[efficiency], workload.requests) as told:
         return simulate(
-            Cluster(replicas, router_named(asked.router)),
+            Cluster(replicas, ROUTERS[asked.router]()),
             requests_of(workload),
-            clients=clients,
+            clients=workload.clients,
             seed=workload.seed,
-            rate=getattr(workload.arrivals, "rate", None),
+            rate=workload.rate,
             on_progress=told,
         )
 
@@ -159,10 +141,8 @@ def _record(asked: Asked, workload: Workload, run: Run) -> Record:
     )
 
 
-def _range(records: dict[str, Record]) -> Table:
-    heads = [_WORDS[name] for name in ("high", "typical", "low")]
-    table = Table("uncalibrated: a range", *heads, box=None, pad_edge=False)
-    measures = [report(records[name]).chosen.measures[0] for name in ("high", "typical", "low")]
+def _range(measures: dict[str, Measures]) -> Table:
+    table = Table("uncalibrated: a range", *_WORDS.values(), box=None, pad_edge=False)
     for name in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99", "e2e_p50", "output_rate", "busy_share"):
-        table.add_row(label_of(name), *(show(name, one.value(name)) for one in measures))
+        table.add_row(label_of(name), *(show(name, measures[key].value(name)) for key in _WORDS))
     return table

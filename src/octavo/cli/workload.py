@@ -63,10 +63,11 @@ def show(
     """Print rates, lengths and sharing of all requests, and the first of them."""
     import msgspec
 
+    from octavo.cli.results import changed_workload
     from octavo.workload.generate import requests_of
     from octavo.workload.summary import summarize
 
-    workload = _workload(name, seed, requests, rate)
+    workload = changed_workload(name, seed=seed, requests=requests, rate=rate)
     in_blocks = _has_hashes(workload)
     shown: list[Request] = []
 
@@ -117,10 +118,11 @@ def write(
     rate: _Rate = None,
 ) -> None:
     """Write the requests, one a line."""
+    from octavo.cli.results import changed_workload
     from octavo.workload.generate import requests_of
     from octavo.workload.lines import mooncake_lines, plain_lines
 
-    made = requests_of(_workload(name, seed, requests, rate))
+    made = requests_of(changed_workload(name, seed=seed, requests=requests, rate=rate))
     lines = mooncake_lines(made) if kind == "mooncake" else plain_lines(made, prompts, vocabulary)
     first = list(
         itertools.islice(lines, 1)
@@ -139,22 +141,6 @@ def _write_all(lines: Iterable[bytes], file: IO[bytes]) -> int:
         file.write(line)
         count += 1
     return count
-
-
-def _workload(name: str, seed: int | None, requests: int | None, rate: float | None) -> Workload:
-    import msgspec
-
-    from octavo.errors import InvalidParameter
-    from octavo.workload.spec import load_workload
-
-    workload = load_workload(name)
-    if seed is not None:
-        if seed >= 2**63:
-            raise InvalidParameter(f"--seed is {seed}; it must be below 2**63.")
-        workload = msgspec.structs.replace(workload, seed=seed)
-    if requests is not None:
-        workload = msgspec.structs.replace(workload, requests=requests)
-    return workload if rate is None else workload.at_rate(rate)
 
 
 def _has_hashes(workload: Workload) -> bool:

@@ -78,7 +78,7 @@ class Stretch:
         if steps > self.most():
             raise ValueError(f"{steps} equal steps were asked for, and {self.most()} are certain")
         scheduler, order = self._scheduler, self._scheduler.order
-        running = list(scheduler.running)
+        running = self._running
         starts = [one.computed for one in running]
         begins, fills = _Calendar(), _Calendar()
         for place, one in enumerate(running):

@@ -11,8 +11,9 @@ import heapq
 from collections.abc import Sequence
 
 from octavo.engine.messages import Add
-from octavo.simulation.replica import Progress, Replica, microseconds
+from octavo.simulation.replica import Progress, Replica
 from octavo.simulation.routers import Router
+from octavo.timing.clock import microseconds
 
 __all__ = ["Cluster"]
 

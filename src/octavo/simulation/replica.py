@@ -16,10 +16,10 @@ from octavo.scheduling.stretch import Stretch
 from octavo.simulation.backend import TOKEN, SimulatedBackend
 from octavo.simulation.pace import Pace
 from octavo.text.vocabulary import Vocabulary
-from octavo.timing.clock import ManualClock
+from octavo.timing.clock import ManualClock, microseconds
 from octavo.timing.step_time import StepLoad
 
-__all__ = ["Progress", "Replica", "microseconds"]
+__all__ = ["Progress", "Replica"]
 
 _LEAST_STRETCH = 3
 """Equal steps below which it is no cheaper to take them together."""
@@ -116,11 +116,6 @@ class Replica:
         for _ in range(steps):
             kv_tokens += len(running)
             yield self._pace.seconds(StepLoad(len(running), len(running), kv_tokens, 0))
-
-
-def microseconds(seconds: float) -> int:
-    """Whole ones: what a record has, and by which it is decided what came first."""
-    return int(seconds * 1e6 + 0.5)
 
 
 def _spec(config: SchedulerConfig) -> ModelSpec:

@@ -18,7 +18,6 @@ __all__ = [
     "PowerOfTwo",
     "RoundRobin",
     "Router",
-    "router_named",
 ]
 
 
@@ -112,7 +111,3 @@ ROUTERS: dict[RouterName, Callable[[], Router]] = {
     "cache-aware": CacheAware,
 }
 assert set(ROUTERS) == set(get_args(RouterName))
-
-
-def router_named(name: RouterName) -> Router:
-    return ROUTERS[name]()

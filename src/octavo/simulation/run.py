@@ -12,7 +12,8 @@ from octavo.scheduling.inputs import Service
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.prompts import prompt_of
-from octavo.simulation.replica import Progress, Replica, microseconds
+from octavo.simulation.replica import Progress, Replica
+from octavo.timing.clock import microseconds
 from octavo.timing.virtual import only_virtual_time, real_time
 from octavo.workload.agenda import Agenda
 from octavo.workload.request import Request
@@ -88,7 +89,7 @@ class _Simulation:
 
     def _let_in(self, until_us: int) -> None:
         for at_us, request in self._agenda.take(until_us):
-            exchange = _exchange(request, at_us)
+            exchange = Exchange.of(request, intended_us=at_us, sent_us=at_us, end_us=at_us, counted="usage")
             if self._enter(request, exchange):
                 self._open[str(request.index)] = exchange
             else:
@@ -123,22 +124,6 @@ class _Simulation:
     def _sample(self, now_us: int) -> None:
         self._sample_due_us = now_us + _SAMPLE_US
         self._server.append(ServerSample(now_us, self._cluster.readings()))
-
-
-def _exchange(request: Request, at_us: int) -> Exchange:
-    return Exchange(
-        index=request.index,
-        session=request.session,
-        turn=request.turn,
-        tenant=request.tenant,
-        priority=request.priority,
-        intended_us=at_us,
-        sent_us=at_us,
-        end_us=at_us,
-        wanted_input=request.input_tokens,
-        wanted_output=request.output_tokens,
-        counted="usage",
-    )
 
 
 def _note(exchange: Exchange, item: SequenceOutput, ends_us: list[int]) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "WallClock"]
+__all__ = ["Clock", "ManualClock", "WallClock", "microseconds"]
+
+
+def microseconds(seconds: float) -> int:
+    """Whole ones: sums of them are the same everywhere, and by them it is decided what came first."""
+    return int(seconds * 1e6 + 0.5)
 
 
 class Clock(Protocol):

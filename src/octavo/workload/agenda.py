@@ -10,6 +10,7 @@ import heapq
 from array import array
 from collections.abc import Iterable, Iterator
 
+from octavo.timing.clock import microseconds
 from octavo.workload.request import Request
 
 __all__ = ["Agenda"]
@@ -65,12 +66,12 @@ class Agenda:
             self._ended.extend([-1] * (index + 1 - len(self._ended)))
         self._ended[index] = at_us
         for request in self._waiting.pop(index, ()):
-            self._put(at_us + _us(request.delay_s), request)
+            self._put(at_us + microseconds(request.delay_s), request)
 
     def _reads_on(self) -> bool:
         """What comes next may be due before anything that is known."""
         assert self._ahead is not None
-        if self._due and _us(self._ahead.at_s) > self._due[0][0]:
+        if self._due and microseconds(self._ahead.at_s) > self._due[0][0]:
             return False
         return self._clients is None or self._begun < self._clients or self._ended_at(self._ahead) >= 0
 
@@ -79,9 +80,9 @@ class Agenda:
         request, self._ahead = self._ahead, next(self._coming, None)
         if request.after is None:
             self._begun += 1
-            self._put(_us(request.at_s), request)
+            self._put(microseconds(request.at_s), request)
         elif (ended := self._ended_at(request)) >= 0:
-            self._put(ended + _us(request.delay_s), request)
+            self._put(ended + microseconds(request.delay_s), request)
         else:
             self._waiting.setdefault(request.after, []).append(request)
 
@@ -91,7 +92,3 @@ class Agenda:
 
     def _put(self, at_us: int, request: Request) -> None:
         heapq.heappush(self._due, (at_us, request.index, request))
-
-
-def _us(seconds: float) -> int:
-    return int(seconds * 1e6 + 0.5)

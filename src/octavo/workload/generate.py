@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from octavo.errors import WorkloadError
+from octavo.timing.clock import microseconds
 from octavo.workload.arrivals import Arrivals, Closed, TraceTimes, times_s
 from octavo.workload.draws import Draws
 from octavo.workload.lengths import Length, draw_delay, draw_length, zipf_sums
@@ -98,12 +99,12 @@ class _Session:
             if before + asked + said > sessions.max_context_tokens:
                 return None
         self._next = (asked, said)
-        return _us(delay)
+        return microseconds(delay)
 
 
 def _open(workload: Workload, arrivals: Arrivals) -> Iterator[Request]:
-    ends_us = None if workload.duration_s is None else _us(workload.duration_s)
-    starts = (_us(at) for at in times_s(arrivals, Draws(workload.seed, "arrivals")))
+    ends_us = None if workload.duration_s is None else microseconds(workload.duration_s)
+    starts = (microseconds(at) for at in times_s(arrivals, Draws(workload.seed, "arrivals")))
     start: int | None = next(starts)
     waiting: list[
         tuple[int, int, _Session, int | None, int]
@@ -128,9 +129,10 @@ def _open(workload: Workload, arrivals: Arrivals) -> Iterator[Request]:
 def _closed(workload: Workload, arrivals: Closed) -> Iterator[Request]:
     """Client c's k-th session has the number k × clients + c."""
     clients = arrivals.clients
-    ends_us = None if workload.duration_s is None else _us(workload.duration_s)
+    ends_us = None if workload.duration_s is None else microseconds(workload.duration_s)
     waiting: list[tuple[int, int, _Session, int | None, int]] = [
-        (_us(arrivals.start_over_s * c / clients), c, _Session(workload, c), None, 0) for c in range(clients)
+        (microseconds(arrivals.start_over_s * c / clients), c, _Session(workload, c), None, 0)
+        for c in range(clients)
     ]
     thoughts = {c: Draws(workload.seed, "think", c) for c in range(clients)}
     order = itertools.count(clients)
@@ -141,7 +143,7 @@ def _closed(workload: Workload, arrivals: Closed) -> Iterator[Request]:
         yield session.request(index, at, after, delay)
         pause = session.goes_on()
         if pause is None:
-            pause = _us(draw_delay(arrivals.think, thoughts[session.number % clients]))
+            pause = microseconds(draw_delay(arrivals.think, thoughts[session.number % clients]))
             session = _Session(workload, session.number + clients)
             if ends_us is not None and at + pause >= ends_us:
                 continue
@@ -150,10 +152,10 @@ def _closed(workload: Workload, arrivals: Closed) -> Iterator[Request]:
 
 def _closed_trace(workload: Workload, arrivals: Closed, path: Path, kind: str) -> Iterator[Request]:
     """A client that is free takes the trace's next session; the trace's times do not matter."""
-    ends_us = None if workload.duration_s is None else _us(workload.duration_s)
+    ends_us = None if workload.duration_s is None else microseconds(workload.duration_s)
     talks = enumerate(_talks(read_trace(path, kind)))
     waiting: list[tuple[int, int, int, int, list[Record], int | None, int]] = [
-        (_us(arrivals.start_over_s * c / arrivals.clients), c, c, 0, [], None, 0)
+        (microseconds(arrivals.start_over_s * c / arrivals.clients), c, c, 0, [], None, 0)
         for c in range(arrivals.clients)
     ]
     thoughts = [Draws(workload.seed, "think", c) for c in range(arrivals.clients)]
@@ -171,7 +173,7 @@ def _closed_trace(workload: Workload, arrivals: Closed, path: Path, kind: str) -
             raise _waits(path, record)
         record = msgspec.structs.replace(record, delay_s=delay / 1e6)
         yield _of_record(workload, path, record, index, at, after, session)
-        pause = 0 if rest else _us(draw_delay(arrivals.think, thoughts[client]))
+        pause = 0 if rest else microseconds(draw_delay(arrivals.think, thoughts[client]))
         heapq.heappush(waiting, (at + pause, next(order), client, session, rest, index, pause))
         index += 1
 
@@ -199,7 +201,7 @@ def _of_trace(workload: Workload, path: Path, kind: str) -> Iterator[Request]:
     own = isinstance(arrivals, TraceTimes)
     speed = arrivals.speed if isinstance(arrivals, TraceTimes) else 1.0
     times = iter(()) if own else times_s(arrivals, Draws(workload.seed, "arrivals"))
-    ends_us = None if workload.duration_s is None else _us(workload.duration_s)
+    ends_us = None if workload.duration_s is None else microseconds(workload.duration_s)
     at, session = 0, -1
     for index, record in enumerate(read_trace(path, kind)):
         session += not record.follows
@@ -209,14 +211,14 @@ def _of_trace(workload: Workload, path: Path, kind: str) -> Iterator[Request]:
         elif not own:
             if record.after is not None:
                 raise _waits(path, record)
-            at = _us(next(times))
+            at = microseconds(next(times))
         elif record.time_us is None:
             raise WorkloadError(
                 f"{path}, line {record.line}, has no time; give the workload `arrivals`, such as "
                 '{ kind = "poisson", rate = 1.0 }.'
             )
         else:
-            at = _us(record.time_us / 1e6 / speed)
+            at = microseconds(record.time_us / 1e6 / speed)
             if speed != 1.0:  # who waits for an answer thinks faster too
                 record = msgspec.structs.replace(record, delay_s=record.delay_s / speed)
         if ends_us is not None and at >= ends_us:
@@ -277,8 +279,3 @@ def _prefix(levels: tuple[PrefixLevel, ...], seed: int, draws: Draws) -> tuple[P
         )
         parts.append(Part(key, tokens))
     return tuple(parts)
-
-
-def _us(seconds: float) -> int:
-    """Whole microseconds: sums of them are the same everywhere."""
-    return int(seconds * 1e6 + 0.5)

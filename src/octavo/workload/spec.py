@@ -127,6 +127,17 @@ class Workload(_Table, frozen=True, kw_only=True):
         if self.requests is None and self.duration_s is None:
             raise ValueError("`requests` and `duration_s` are missing; give one, so that it ends")
 
+    @property
+    def rate(self) -> float | None:
+        """Sessions a second of an open loop with one rate."""
+        rate = getattr(self.arrivals, "rate", None)
+        return float(rate) if rate is not None else None
+
+    @property
+    def clients(self) -> int | None:
+        """Of a closed loop."""
+        return self.arrivals.clients if isinstance(self.arrivals, Closed) else None
+
     def at_rate(self, rate: float) -> Workload:
         """The same sessions, `rate` of them a second. Raises WorkloadError for arrivals without one rate."""
         if not isinstance(self.arrivals, (Poisson, Gamma, Constant)):
