@@ -13,7 +13,7 @@ import msgspec
 
 from octavo.errors import InvalidParameter
 
-__all__ = ["Hardware", "Shape", "hardware", "hardware_names", "model", "model_names"]
+__all__ = ["Hardware", "Shape", "hardware", "hardware_names", "model", "model_names", "named"]
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Row = TypeVar("_Row")
@@ -62,12 +62,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def hardware(name: str) -> Hardware:
     """Raises InvalidParameter for an unknown name, with those that are near."""
-    return _named(name, _hardware(), "hardware")
+    return named(name, _hardware(), "hardware")
 
 
 def model(name: str) -> Shape:
     """Raises InvalidParameter for an unknown name, with those that are near."""
-    return _named(name, _models(), "model")
+    return named(name, _models(), "model")
 
 
 def hardware_names() -> tuple[str, ...]:
@@ -92,7 +92,8 @@ def _read(name: str) -> dict[str, object]:
     return tomllib.loads((resources.files(__name__) / name).read_text(encoding="utf-8"))
 
 
-def _named(name: str, known: dict[str, _Row], what: str) -> _Row:
+def named(name: str, known: dict[str, _Row], what: str) -> _Row:
+    """A row by its name. Raises InvalidParameter for an unknown one, with those that are near."""
     found = known.get(name.lower())
     if found is None:
         raise InvalidParameter(f"{what} {name!r} is unknown; {_nearest(name, known)}")
