@@ -46,6 +46,8 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
         (["--workload", "chat", "--model", "llama-3-70b"], "take fewer bits, more accelerators or others"),
         (["--workload", "chat", "--tensor-parallel", "3"], "must divide the model's 32 heads"),
         (["--workload", "nonsense"], "nonsense"),
+        (["--workload", "chat", "--n", "3", "--beam-width", "2"], "beam_width is 2, less than n, which is 3"),
+        (["--workload", "chat", "--n", "200"], "n is 200; it must lie in 1 … 128"),
         (["--workload", "chat", "-o", "same", "--html", "same"], "one would overwrite the other"),
         (["--workload", "chat", "--slo", "ttft_p98<1s"], "ttft"),
     ],
@@ -69,3 +71,15 @@ def test_a_target_that_is_missed_and_a_path_that_cannot_be_written(
     assert run([*command, "-o", str(tmp_path / "no" / "a.json")]) == 2
     out, error = capsys.readouterr()
     assert out == "" and "a.json cannot be written" in error
+
+
+def test_several_answers_and_beams_are_in_the_record(tmp_path: Path) -> None:
+    command = ["simulate", "--workload", "chat", "--requests", "12", "--rate", "3"]
+    tokens = {}
+    for name, asked in {"once": [], "four": ["--n", "4"], "beams": ["--beam-width", "4", "--n", "2"]}.items():
+        path = tmp_path / f"{name}.json"
+        assert run([*command, *asked, "-o", str(path)]) == 0
+        record = Record.read(path)
+        tokens[name] = sum(one.output_tokens or 0 for one in record.runs[0].exchanges)
+        assert record.options["n"] == (int(asked[-1]) if asked else 1)
+    assert tokens["four"] == 4 * tokens["once"] and tokens["beams"] == 2 * tokens["once"] > 0

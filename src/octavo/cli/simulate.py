@@ -19,6 +19,7 @@ __all__ = ["simulate"]
 _MACHINE = "The machine"
 _KNOBS = "The server's knobs"
 _OUTPUT = "What is shown"
+_ASKING = "How requests are asked"
 
 
 def simulate(
@@ -97,6 +98,15 @@ def simulate(
         bool,
         typer.Option("--prefix-cache/--no-prefix-cache", rich_help_panel=_KNOBS, help="Reuse beginnings."),
     ] = True,
+    n: Annotated[
+        int, typer.Option("--n", metavar="COUNT", rich_help_panel=_ASKING, help="Answers to each prompt.")
+    ] = 1,
+    beam_width: Annotated[
+        int,
+        typer.Option(
+            metavar="COUNT", rich_help_panel=_ASKING, help="Beam search with so many beams; 0: none."
+        ),
+    ] = 0,
     replicas: Annotated[
         int,
         typer.Option(min=1, max=10_000, metavar="COUNT", rich_help_panel=_MACHINE, help="So many servers."),
@@ -138,6 +148,7 @@ def simulate(
     if preset is not None:
         _tutorial(console)
         return
+    from octavo.simulation.asking import Asking
     from octavo.simulation.deployment import Deployment
 
     deployment = Deployment(
@@ -166,6 +177,7 @@ def simulate(
             requests=requests,
             seed=seed,
             deployment=deployment,
+            asking=Asking(n=n, beam_width=beam_width),
             replicas=replicas,
             router=router,
             slo=slo,

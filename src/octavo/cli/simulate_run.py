@@ -23,6 +23,7 @@ from octavo.bench.slo import Slo
 from octavo.bench.summary import print_summary
 from octavo.cli.results import changed_workload, check_outputs, exit_code
 from octavo.config import RouterName
+from octavo.simulation.asking import Asking
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.deployment import Deployment
 from octavo.simulation.replica import Replica
@@ -49,6 +50,7 @@ class Asked:
     requests: int | None
     seed: int | None
     deployment: Deployment
+    asking: Asking
     replicas: int
     router: RouterName
     slo: str | None
@@ -87,6 +89,7 @@ def _run(asked: Asked, workload: Workload, efficiency: str) -> Run:
         return simulate(
             Cluster(replicas, ROUTERS[asked.router]()),
             requests_of(workload),
+            asking=asked.asking,
             clients=workload.clients,
             seed=workload.seed,
             rate=workload.rate,
@@ -136,7 +139,7 @@ def _record(asked: Asked, workload: Workload, run: Run) -> Record:
         },
         name=asked.workload,
         workload=msgspec.to_builtins(workload),
-        options={**msgspec.to_builtins(deployment), **options},
+        options={**msgspec.to_builtins(deployment), **msgspec.to_builtins(asked.asking), **options},
         runs=[run],
     )
 

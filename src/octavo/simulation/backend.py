@@ -1,15 +1,17 @@
 """A backend without tensors: it says how long each plan takes, and moves the clock by it. Knows no workload.
 
-Every token that it chooses is the same ordinary one, so an answer is as long as its `max_tokens` says.
+What it chooses ends no answer, so that one is as long as its `max_tokens` says: always the same token where the choice
+is greedy, another one for each child where it is by chance, and for beams tokens with drawn probabilities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from octavo.backends.base import Handle, Limits, Plan, PlanError, Samples, TokenSample
+from octavo.backends.base import ChoiceRule, Handle, Limits, Plan, PlanError, SampleRow, Samples, TokenSample
 from octavo.models.spec import ModelSpec
+from octavo.simulation.draws import CHILDREN, candidates
 from octavo.simulation.pace import Pace
 from octavo.timing.clock import ManualClock
 from octavo.timing.step_time import StepLoad
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TOKEN", "SimulatedBackend", "load_of"]
 
 TOKEN = 0
-"""What every answer consists of."""
+"""What every greedy answer consists of."""
 
 _SAMPLE = TokenSample(TOKEN)
 
@@ -37,6 +39,28 @@ def load_of(plan: Plan) -> StepLoad:
     return load
 
 
+def _usual(sample: SampleRow) -> TokenSample:
+    return _SAMPLE if sample.target < 0 else TokenSample(sample.target, logprob=0.0)
+
+
+class _Flight(NamedTuple):
+    """A plan, and what it will have chosen."""
+
+    plan: Plan
+    samples: Samples
+
+
+class _Slot:
+    """A sequence whose choice is not the usual one."""
+
+    __slots__ = ("last", "rule")
+
+    def __init__(self, rule: ChoiceRule, last: int) -> None:
+        self.rule = rule
+        self.last = last
+        """The newest token that is known of it: with its position, all that its candidates depend on."""
+
+
 class SimulatedBackend:
     """Computes nothing, in the time that `pace` says."""
 
@@ -48,20 +72,44 @@ class SimulatedBackend:
         self.spec = spec
         self.limits = limits
         self.pace = pace
+        self.candidates: Callable[[int, int, int, int], tuple[tuple[int, float], ...]] = candidates
+        """Of beams; a test may have its own."""
         self._clock = clock
+        self._slots: dict[int, _Slot] = {}
+        """Only those whose choice is not the usual one."""
 
     def launch(self, plan: Plan) -> Handle:
-        return plan
+        for one in plan.opens:
+            if one.rule.temperature or one.rule.logprobs >= 0:
+                self._slots[one.slot] = _Slot(one.rule, one.history[-1])
+            else:
+                self._slots.pop(one.slot, None)
+        if not self._slots:
+            return _Flight(plan, tuple(map(_usual, plan.samples)))
+        for row in plan.rows:
+            if row.tokens and (slot := self._slots.get(row.slot)) is not None:
+                slot.last = row.tokens[-1]
+        return _Flight(plan, tuple(self._chosen(plan, sample) for sample in plan.samples))
 
     def sample(self, handle: Handle, masks: Sequence[NDArray[np.int32] | None] | None = None) -> None:
         """The choice takes no time of its own: it is in the pace, by samples."""
 
     def collect(self, handle: Handle) -> Samples:
-        assert isinstance(handle, Plan)
-        self._clock.advance(self.pace.seconds(load_of(handle)))
-        return tuple(
-            _SAMPLE if one.target < 0 else TokenSample(one.target, logprob=0.0) for one in handle.samples
-        )
+        assert isinstance(handle, _Flight)
+        self._clock.advance(self.pace.seconds(load_of(handle.plan)))
+        return handle.samples
+
+    def _chosen(self, plan: Plan, sample: SampleRow) -> TokenSample:
+        slot = self._slots.get(sample.slot)
+        if slot is None or sample.target >= 0:
+            return _usual(sample)
+        rule = slot.rule
+        token = TOKEN + rule.seed % CHILDREN if rule.temperature else TOKEN
+        if rule.logprobs <= 0:
+            return TokenSample(token, logprob=None if rule.logprobs < 0 else 0.0)
+        position = plan.rows[sample.row].start + sample.offset + 1
+        top = self.candidates(rule.seed, position, slot.last, rule.logprobs)
+        return TokenSample(*top[0], top)
 
     def read_block(self, group: int, block: int) -> bytes:
         raise PlanError("A simulated block has no bytes; a disk tier is not simulated.")

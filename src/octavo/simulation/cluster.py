@@ -29,7 +29,7 @@ class Cluster:
         self.capacity = replicas[0].capacity
         self._router = router
         self._loads = [0] * len(replicas)
-        """What the router was told: requests without an answer."""
+        """What the router was told: answers that are to come."""
         self._answers: list[tuple[int, int]] = []
         """Answers that it was not told of yet: when, and by whom."""
         self._busy: list[tuple[int, int]] = []
@@ -51,7 +51,7 @@ class Cluster:
             _, place = heapq.heappop(self._answers)
             self._loads[place] -= 1
         place = self._router.choose(add.prompt, self._loads) if self._router else 0
-        self._loads[place] += 1
+        self._loads[place] += add.params.n
         replica = self.replicas[place]
         if replica.idle:
             replica.clock.advance_to(max(replica.clock.now_s(), at_us / 1e6))

@@ -71,6 +71,8 @@ class Replica:
 
     def add(self, add: Add) -> None:
         self._new = True
+        if add.params.n > 1:  # then what is chosen differs, and a stretch knows one token only
+            self._fast = False
         self.engine.add(add)
 
     @property

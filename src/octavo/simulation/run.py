@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from octavo.bench.record import Chunk, Exchange, Kind, Run, ServerSample
 from octavo.engine.messages import Add
 from octavo.errors import ClientError
-from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Service
 from octavo.scheduling.outputs import SequenceOutput
+from octavo.simulation.asking import Asking
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.prompts import prompt_of
 from octavo.simulation.replica import Progress, Replica
@@ -25,25 +25,27 @@ _BEGAN = "1970-01-01T00:00:00Z"
 _CHARACTERS = 4
 """Of a token: a text that nobody wrote."""
 _SAMPLE_US = 1_000_000
+_ONCE = Asking()
 
 
 def simulate(
     served: Replica | Cluster,
     requests: Iterable[Request],
     *,
+    asking: Asking = _ONCE,
     clients: int | None = None,
     seed: int = 0,
     rate: float | None = None,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> Run:
-    """Run until every request has its answer. `clients`: of a closed loop.
+    """Run until every request has its answer. `asking`: how each is asked. `clients`: of a closed loop.
 
     `on_progress`: called now and then with requests answered and seconds of virtual time. Every request enters at the
     first step of its replica that begins at its time or later, as a message does that reaches an engine.
     """
     cluster = Cluster([served]) if isinstance(served, Replica) else served
     with only_virtual_time():
-        return _Simulation(cluster, Agenda(requests, clients=clients), on_progress).run(
+        return _Simulation(cluster, Agenda(requests, clients=clients), asking, on_progress).run(
             Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[])
         )
 
@@ -52,12 +54,19 @@ class _Simulation:
     """One run on its way."""
 
     def __init__(
-        self, cluster: Cluster, agenda: Agenda, on_progress: Callable[[int, float], None] | None
+        self,
+        cluster: Cluster,
+        agenda: Agenda,
+        asking: Asking,
+        on_progress: Callable[[int, float], None] | None,
     ) -> None:
         self._cluster = cluster
         self._agenda = agenda
+        self._asking = asking
         self._on_progress = on_progress
         self._open: dict[str, Exchange] = {}
+        self._answers: dict[str, int] = {}
+        """Of those requests that are to have several: how many have not ended."""
         self._done: list[Exchange] = []
         self._server: list[ServerSample] = []
         self._sample_due_us = 0
@@ -99,7 +108,7 @@ class _Simulation:
     def _enter(self, request: Request, exchange: Exchange) -> bool:
         """Hand the request to an engine; one that can never fit is refused as the server's edge would."""
         prompt = prompt_of(request)
-        params = SamplingParams(max_tokens=request.output_tokens, temperature=0.0, seed=0, ignore_eos=True)
+        params = self._asking.params(request)
         exchange.input_tokens = len(prompt)
         try:
             self._cluster.capacity.check(prompt, params)
@@ -115,35 +124,55 @@ class _Simulation:
         ends_us = [microseconds(end) for end in progress.ends_s]
         for item in progress.items:
             exchange = self._open[item.request_id]
-            _note(exchange, item, ends_us)
-            if item.finish_reason is not None:
+            _note(exchange, item, ends_us, together=self._asking.n > 1)
+            if item.finish_reason is not None and self._ends(item.request_id):
+                _finish(exchange, ends_us[-1])
                 del self._open[item.request_id]
                 self._done.append(exchange)
                 self._agenda.answered(exchange.index, exchange.end_us)
+
+    def _ends(self, request_id: str) -> bool:
+        """One of its answers has ended: was it the last?"""
+        if self._asking.n == 1:
+            return True
+        left = self._answers.get(request_id, self._asking.n) - 1
+        if left:
+            self._answers[request_id] = left
+        else:
+            del self._answers[request_id]
+        return not left
 
     def _sample(self, now_us: int) -> None:
         self._sample_due_us = now_us + _SAMPLE_US
         self._server.append(ServerSample(now_us, self._cluster.readings()))
 
 
-def _note(exchange: Exchange, item: SequenceOutput, ends_us: list[int]) -> None:
-    """A step's tokens, or those of several equal steps: one each."""
+def _note(exchange: Exchange, item: SequenceOutput, ends_us: list[int], *, together: bool) -> None:
+    """A step's tokens, or those of several equal steps: one each. `together`: what several answers of the request bring
+    in a step is one event."""
     tokens = len(item.samples)
     if item.cached_tokens:
         exchange.cached_tokens = item.cached_tokens
     if len(ends_us) > 1:
         exchange.chunks += [Chunk(at_us, 1, _CHARACTERS, Kind.ANSWER) for at_us in ends_us]
+    elif together and tokens and exchange.chunks and exchange.chunks[-1].at_us == ends_us[0]:
+        exchange.chunks[-1].tokens += tokens
+        exchange.chunks[-1].characters += tokens * _CHARACTERS
     elif tokens:
         exchange.chunks.append(Chunk(ends_us[0], tokens, tokens * _CHARACTERS, Kind.ANSWER))
-    if item.finish_reason is None:
-        return
-    exchange.end_us = ends_us[-1]
     if item.finish_reason == "error":
         exchange.error, exchange.message = "status", item.error
         exchange.status = 400 if item.refused else 500
+    elif item.finish_reason is not None:
+        exchange.finish_reason = item.finish_reason
+
+
+def _finish(exchange: Exchange, end_us: int) -> None:
+    exchange.end_us = end_us
+    if exchange.error is not None:
+        exchange.finish_reason = None
         return
     exchange.status = 200
-    exchange.finish_reason = item.finish_reason
     exchange.output_tokens = sum(chunk.tokens for chunk in exchange.chunks)
     if exchange.chunks:
         exchange.chunks[-1].kind |= Kind.FINISH
