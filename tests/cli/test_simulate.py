@@ -46,6 +46,13 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
         (["--workload", "chat", "--model", "llama-3-70b"], "take fewer bits, more accelerators or others"),
         (["--workload", "chat", "--tensor-parallel", "3"], "must divide the model's 32 heads"),
         (["--workload", "nonsense"], "nonsense"),
+        (["--workload", "chat", "--speculation", "ngram"], "neither off, nor a share of tokens such as 0.7"),
+        (["--workload", "chat", "--draft-model", "smollm2-135m"], "and speculation is off"),
+        (
+            ["--workload", "chat", "--speculation", "0.5", "--draft-model", "smolm"],
+            "did you mean smollm2-135m",
+        ),
+        (["--workload", "chat", "--speculation-tokens", "3"], "and speculation is off"),
         (["--workload", "chat", "--n", "3", "--beam-width", "2"], "beam_width is 2, less than n, which is 3"),
         (["--workload", "chat", "--n", "200"], "n is 200; it must lie in 1 … 128"),
         (["--workload", "chat", "-o", "same", "--html", "same"], "one would overwrite the other"),
@@ -83,3 +90,23 @@ def test_several_answers_and_beams_are_in_the_record(tmp_path: Path) -> None:
         tokens[name] = sum(one.output_tokens or 0 for one in record.runs[0].exchanges)
         assert record.options["n"] == (int(asked[-1]) if asked else 1)
     assert tokens["four"] == 4 * tokens["once"] and tokens["beams"] == 2 * tokens["once"] > 0
+
+
+def test_speculation_is_faster_where_few_run_and_gives_the_same_tokens(tmp_path: Path) -> None:
+    command = ["simulate", "--workload", "chat", "--requests", "6", "--rate", "0.05"]
+    seen = {}
+    for name, asked in {
+        "off": [],
+        "drawn": ["--speculation", "0.7"],
+        "fixed": ["--speculation", "0.7", "--speculation-tokens", "4"],
+        "model": ["--speculation", "0.7", "--draft-model", "smollm2-135m"],
+    }.items():
+        path = tmp_path / f"{name}.json"
+        assert run([*command, *asked, "-o", str(path)]) == 0
+        exchanges = Record.read(path).runs[0].exchanges
+        seen[name] = (
+            sum(one.output_tokens or 0 for one in exchanges),
+            sum(len(one.chunks) for one in exchanges),
+        )
+    assert len({tokens for tokens, _ in seen.values()}) == 1
+    assert all(seen[name][1] < 0.7 * seen["off"][1] for name in ("drawn", "fixed", "model"))

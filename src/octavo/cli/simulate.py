@@ -98,6 +98,22 @@ def simulate(
         bool,
         typer.Option("--prefix-cache/--no-prefix-cache", rich_help_panel=_KNOBS, help="Reuse beginnings."),
     ] = True,
+    speculation: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE|FILE[:WORK]|off",
+            rich_help_panel=_KNOBS,
+            help="Share of guessed tokens that are right, or an acceptance profile.",
+        ),
+    ] = "off",
+    speculation_tokens: Annotated[
+        int | None,
+        typer.Option(metavar="COUNT", rich_help_panel=_KNOBS, help="In every step; else as many as pay."),
+    ] = None,
+    draft_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", rich_help_panel=_KNOBS, help="Who guesses; else it takes no time."),
+    ] = None,
     n: Annotated[
         int, typer.Option("--n", metavar="COUNT", rich_help_panel=_ASKING, help="Answers to each prompt.")
     ] = 1,
@@ -166,6 +182,9 @@ def simulate(
         policy=policy,
         allocator=allocator,
         prefix_cache=prefix_cache,
+        speculation=speculation,
+        speculation_tokens=speculation_tokens,
+        draft_model=draft_model,
     )
     assert workload is not None
     from octavo.cli.simulate_run import Asked, run

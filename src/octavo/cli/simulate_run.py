@@ -84,7 +84,16 @@ def run(asked: Asked, console: Console) -> int:
 def _run(asked: Asked, workload: Workload, efficiency: str) -> Run:
     """With one assumption of how much of its peaks the machine reaches."""
     pace = asked.deployment.pace_with(EFFICIENCIES[efficiency])
-    replicas = [Replica(asked.deployment.settings, pace, ManualClock()) for _ in range(asked.replicas)]
+    replicas = [
+        Replica(
+            asked.deployment.settings,
+            pace,
+            ManualClock(),
+            guessing=asked.deployment.guessing,
+            draft_pace=asked.deployment.draft_pace_with(EFFICIENCIES[efficiency]),
+        )
+        for _ in range(asked.replicas)
+    ]
     with _progress(_WORDS[efficiency], workload.requests) as told:
         return simulate(
             Cluster(replicas, ROUTERS[asked.router]()),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["TOKEN", "SimulatedBackend", "load_of"]
+__all__ = ["TOKEN", "SimulatedBackend", "answer_of", "load_of"]
 
 TOKEN = 0
 """What every greedy answer consists of."""
@@ -28,14 +28,28 @@ TOKEN = 0
 _SAMPLE = TokenSample(TOKEN)
 
 
+def answer_of(rule: ChoiceRule) -> int:
+    """Each token of a sequence that is chosen by this rule."""
+    return TOKEN + rule.seed % CHILDREN if rule.temperature else TOKEN
+
+
 def load_of(plan: Plan) -> StepLoad:
-    """What a plan has to compute: the same numbers that the scheduler's own model of step times is fitted to."""
-    samples = [0] * len(plan.rows)
+    """What a plan has to compute: the numbers that the scheduler's own model of step times is fitted to; but a row that
+    verifies guesses reads what is stored, once, as a decode does."""
+    samples, own = [0] * len(plan.rows), [0] * len(plan.rows)
     for sample in plan.samples:
         samples[sample.row] += 1
+        own[sample.row] += sample.target < 0 and sample.slot == plan.rows[sample.row].slot
     load = StepLoad()
-    for row, count in zip(plan.rows, samples, strict=True):
-        load = load.with_chunk(row.start, row.count, count)
+    for row, count, chosen in zip(plan.rows, samples, own, strict=True):
+        if chosen > 1:
+            read = row.start + 1
+            pairs = StepLoad().with_chunk(row.start, row.count, count).pairs - read
+            load = StepLoad(
+                load.tokens + row.count, load.samples + count, load.kv_tokens + read, load.pairs + pairs
+            )
+        else:
+            load = load.with_chunk(row.start, row.count, count)
     return load
 
 
@@ -80,10 +94,10 @@ class SimulatedBackend:
 
     def launch(self, plan: Plan) -> Handle:
         for one in plan.opens:
-            if one.rule.temperature or one.rule.logprobs >= 0:
-                self._slots[one.slot] = _Slot(one.rule, one.history[-1])
-            else:
+            if self._usual(one.rule):
                 self._slots.pop(one.slot, None)
+            else:
+                self._slots[one.slot] = _Slot(one.rule, one.history[-1])
         if not self._slots:
             return _Flight(plan, tuple(map(_usual, plan.samples)))
         for row in plan.rows:
@@ -99,14 +113,17 @@ class SimulatedBackend:
         self._clock.advance(self.pace.seconds(load_of(handle.plan)))
         return handle.samples
 
+    def _usual(self, rule: ChoiceRule) -> bool:
+        """Nothing of the rule has to be known."""
+        return not rule.temperature and rule.logprobs < 0
+
     def _chosen(self, plan: Plan, sample: SampleRow) -> TokenSample:
         slot = self._slots.get(sample.slot)
         if slot is None or sample.target >= 0:
             return _usual(sample)
         rule = slot.rule
-        token = TOKEN + rule.seed % CHILDREN if rule.temperature else TOKEN
         if rule.logprobs <= 0:
-            return TokenSample(token, logprob=None if rule.logprobs < 0 else 0.0)
+            return TokenSample(answer_of(rule), logprob=None if rule.logprobs < 0 else 0.0)
         position = plan.rows[sample.row].start + sample.offset + 1
         top = self.candidates(rule.seed, position, slot.last, rule.logprobs)
         return TokenSample(*top[0], top)

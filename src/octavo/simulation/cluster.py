@@ -77,7 +77,12 @@ class Cluster:
         """By the names of octavo.bench.readings, of all together; KV use is their mean."""
         all_ = [replica.stats for replica in self.replicas]
         blocks = sum(stats.blocks_total for stats in all_)
+        guessed = {
+            "drafted_tokens": sum(stats.draft_tokens for stats in all_),
+            "accepted_tokens": sum(stats.accepted_tokens for stats in all_),
+        }
         return {
+            **(guessed if self.replicas[0].guesses else {}),
             "running": sum(stats.running for stats in all_),
             "waiting": sum(stats.waiting for stats in all_),
             "kv_use": sum(stats.blocks_used for stats in all_) / blocks,

@@ -13,6 +13,7 @@ from octavo.errors import InvalidParameter
 from octavo.scheduling.policies import POLICIES
 from octavo.scheduling.settings import SchedulerConfig
 from octavo.simulation.catalogue import hardware, model
+from octavo.simulation.guessing import Guessing
 from octavo.simulation.roofline import EFFICIENCIES, Arithmetic, Efficiency, Roofline
 
 __all__ = ["Deployment"]
@@ -37,6 +38,11 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     policy: PolicyName = "stall-free"
     allocator: AllocatorName = "paged"
     prefix_cache: bool = True
+    speculation: str = "off"
+    """See `Guessing.parse`."""
+    speculation_tokens: int | None = None
+    draft_model: str | None = None
+    """Who guesses; None: nobody that takes time."""
     efficiency: Efficiency = EFFICIENCIES["typical"]
 
     @cached_property
@@ -56,6 +62,44 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         )
 
     @cached_property
+    def guessing(self) -> Guessing | None:
+        """Raises InvalidParameter and SettingsError."""
+        found = Guessing.parse(self.speculation, self.speculation_tokens)
+        if found is None and self.draft_model is not None:
+            raise InvalidParameter(
+                f"draft_model is {self.draft_model}, and speculation is off; give its acceptance, such as 0.7.",
+                "draft_model",
+            )
+        return found
+
+    def draft_pace_with(self, efficiency: Efficiency) -> Roofline | None:
+        """Of a draft model on the same machine. Raises InvalidParameter for an unknown one."""
+        if self.draft_model is None:
+            return None
+        return Roofline(
+            hardware=hardware(self.hardware),
+            shape=model(self.draft_model),
+            weight_bits=self.weight_bits,
+            kv_bits=self.kv_bits,
+            arithmetic=self.arithmetic,
+            tensor_parallel=self.tensor_parallel,
+            efficiency=efficiency,
+        )
+
+    @cached_property
+    def kv_tokens(self) -> int:
+        """That fit beside the weights. Raises CapacityError where none do. A draft model takes of the same memory: its
+        weights, and as many tokens' K and V."""
+        draft = self.draft_pace_with(self.efficiency)
+        if draft is None:
+            return self.pace.kv_tokens(self.memory_utilization)
+        return self.pace.kv_tokens(
+            self.memory_utilization,
+            beside_bytes=draft.weight_bytes,
+            beside_token_bytes=draft.kv_bytes_per_token,
+        )
+
+    @cached_property
     def longest(self) -> int:
         """Tokens in one sequence."""
         most = self.pace.shape.context
@@ -68,7 +112,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @cached_property
     def settings(self) -> SchedulerConfig:
         """As `octavo serve` would make them on this machine. Raises CapacityError where the model does not fit."""
-        blocks = self.pace.kv_tokens(self.memory_utilization) // self.block_size
+        blocks = self.kv_tokens // self.block_size
         longest = min(self.longest, max(blocks, 1) * self.block_size)
         step_tokens = self.max_step_tokens
         if not POLICIES[self.policy].chunked:

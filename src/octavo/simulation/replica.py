@@ -14,6 +14,7 @@ from octavo.scheduling.outputs import SequenceOutput
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
 from octavo.scheduling.stretch import Stretch
 from octavo.simulation.backend import TOKEN, SimulatedBackend
+from octavo.simulation.guessing import DrawnDraftModel, Guessing, speculator_of
 from octavo.simulation.pace import Pace
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import ManualClock, microseconds
@@ -39,11 +40,22 @@ class Progress:
 class Replica:
     """An engine as the server has it, but that its clock is `clock` and its steps take what `pace` says."""
 
-    def __init__(self, config: SchedulerConfig, pace: Pace, clock: ManualClock, *, fast: bool = True) -> None:
-        """`fast`: take equal steps together where nothing can happen between; what comes out is the same."""
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        pace: Pace,
+        clock: ManualClock,
+        *,
+        fast: bool = True,
+        guessing: Guessing | None = None,
+        draft_pace: Pace | None = None,
+    ) -> None:
+        """`fast`: take equal steps together where nothing can happen between; what comes out is the same. `guessing`:
+        speculate, with guesses so good; with a `draft_pace` they are a draft model's, whose steps take so long."""
         self.clock = clock
         self._pace = pace
-        self._fast = fast
+        self.guesses = guessing is not None
+        self._fast = fast and guessing is None  # the control of guesses learns from each step
         spec = _spec(config)
         self.scheduler = Scheduler(config, Vocabulary([b"\0"]))
         self.scheduler.capacity = self.capacity = config.capacity(_VOCABULARY)
@@ -63,7 +75,13 @@ class Replica:
             pid=0,
         )
         backend = SimulatedBackend(spec, config.limits, pace, clock)
-        self.engine = Engine(self.scheduler, backend, info, clock=clock)
+        speculator = None
+        if guessing is not None:
+            draft = None
+            if draft_pace is not None:
+                draft = DrawnDraftModel(spec, config.limits, draft_pace, clock, guessing)
+            speculator = speculator_of(guessing, self.scheduler, draft, clock)
+        self.engine = Engine(self.scheduler, backend, info, clock=clock, speculator=speculator)
         self.busy_s = 0.0
         """In steps, so far."""
         self._new = False

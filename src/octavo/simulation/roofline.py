@@ -113,20 +113,24 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         token more is nearly free; above it arithmetic does. With the efficiencies as they are."""
         return self._flops_s / self._bytes_s * (self.weight_bits / 8) / 2
 
-    def kv_tokens(self, utilization: float = 0.9) -> int:
-        """Tokens whose K and V fit beside the weights, of `utilization` of the memory.
+    def kv_tokens(
+        self, utilization: float = 0.9, *, beside_bytes: float = 0.0, beside_token_bytes: float = 0.0
+    ) -> int:
+        """Tokens whose K and V fit beside the weights, of `utilization` of the memory. `beside_bytes`,
+        `beside_token_bytes`: what another model takes of it, and with each of these tokens.
 
         Raises CapacityError where the weights alone do not fit.
         """
         memory = self.hardware.memory_gb * 1e9 * self.tensor_parallel * utilization
-        left = memory - self.weight_bytes
-        if left < self.kv_bytes_per_token:
+        weights = self.weight_bytes + beside_bytes
+        left, token = memory - weights, self.kv_bytes_per_token + beside_token_bytes
+        if left < token:
             raise CapacityError(
-                f"The model's weights take {self.weight_bytes / 1e9:.1f} GB with {self.weight_bits:g} bits, and "
+                f"The model's weights take {weights / 1e9:.1f} GB with {self.weight_bits:g} bits, and "
                 f"{utilization:.0%} of {self.tensor_parallel} × {self.hardware.name} are {memory / 1e9:.1f} GB; take "
                 "fewer bits, more accelerators or others."
             )
-        return int(left / self.kv_bytes_per_token)
+        return int(left / token)
 
     def seconds(self, load: StepLoad) -> float:
         """Of a step: matrices, attention and exchanges after each other, each bound by arithmetic or by memory."""

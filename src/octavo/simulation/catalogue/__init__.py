@@ -96,11 +96,12 @@ def named(name: str, known: dict[str, _Row], what: str) -> _Row:
     """A row by its name. Raises InvalidParameter for an unknown one, with those that are near."""
     found = known.get(name.lower())
     if found is None:
-        raise InvalidParameter(f"{what} {name!r} is unknown; {_nearest(name, known)}")
+        raise InvalidParameter(f"{what} {name!r} is unknown; {nearest(name, known)}")
     return found
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not `known`: which was meant, or which there are."""
     near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
