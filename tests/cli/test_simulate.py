@@ -39,7 +39,7 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Give either --workload or --preset tutorial"),
+        ([], "Give either --workload or --preset tutorial or --paper"),
         (["--workload", "chat", "--preset", "tutorial"], "Give either"),
         (["--workload", "chat", "--hardware", "h1000"], "hardware 'h1000' is unknown; did you mean h100"),
         (["--workload", "chat", "--model", "llama3-8b"], "did you mean llama-3-8b"),

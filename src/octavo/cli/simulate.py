@@ -20,6 +20,7 @@ _MACHINE = "The machine"
 _KNOBS = "The server's knobs"
 _OUTPUT = "What is shown"
 _ASKING = "How requests are asked"
+_PAPER = "Published experiments"
 
 
 def simulate(
@@ -33,6 +34,20 @@ def simulate(
             help="`tutorial`: a lesson's model of static and continuous batching, and what it leaves out."
         ),
     ] = None,
+    paper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_PAPER,
+            help="`vllm`, `sarathi` or `orca`: a paper's experiments again, beside what was published.",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", rich_help_panel=_PAPER, help="With few requests: seconds, and rough numbers."
+        ),
+    ] = False,
     rate: Annotated[
         float | None, typer.Option(metavar="RATE", help="Sessions a second, instead of the workload's own.")
     ] = None,
@@ -156,13 +171,20 @@ def simulate(
     """
     from octavo.errors import InvalidParameter
 
-    if (workload is None) == (preset is None):
-        raise InvalidParameter("Give either --workload or --preset tutorial.")
+    if [workload, preset, paper].count(None) != 2:
+        raise InvalidParameter("Give either --workload or --preset tutorial or --paper.")
+    if quick and paper is None:
+        raise InvalidParameter("--quick is for --paper; a workload has --requests.")
     from rich.console import Console
 
     console = Console(highlight=False, emoji=False)
     if preset is not None:
         _tutorial(console)
+        return
+    if paper is not None:
+        from octavo.cli.simulate_paper import run_paper
+
+        run_paper(paper, console, quick=quick, output=output, html=html)
         return
     from octavo.simulation.asking import Asking
     from octavo.simulation.deployment import Deployment

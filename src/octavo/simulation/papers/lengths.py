@@ -20,7 +20,7 @@ def with_median(median: float, p90: float, most: int) -> Lognormal:
 
 def with_mean(mean: float, sigma: float, most: int) -> Lognormal:
     """The mean as given, counting that none is longer than `most`: the median is found by bisection."""
-    low, high = mean / 100.0, mean
+    low, high = mean / 100.0, 100.0 * most
     for _ in range(60):
         middle = (low + high) / 2.0
         low, high = (middle, high) if clamped_mean(middle, sigma, most) < mean else (low, middle)

@@ -11,6 +11,7 @@ from octavo.bench.measures import Measures, measure
 from octavo.bench.record import Run
 from octavo.memory.accounting import Report
 from octavo.scheduling.settings import SchedulerConfig
+from octavo.simulation.asking import Asking
 from octavo.simulation.catalogue import hardware, model
 from octavo.simulation.deployment import Deployment
 from octavo.simulation.replica import Replica
@@ -24,6 +25,7 @@ __all__ = ["Progress", "Served", "Trial", "highest_rate", "holding", "utilizatio
 
 Progress = Callable[[str], None]
 """Called with what begins now."""
+_ONCE = Asking()
 _WIDEST = 12
 """Doublings and halvings of the first rate."""
 
@@ -80,13 +82,18 @@ def utilization_for(model_name: str, hardware_name: str, slots: int, accelerator
 
 
 def holding(
-    served: Served, workload: Workload, efficiency: str = "typical", *, rate: float | None = None
+    served: Served,
+    workload: Workload,
+    efficiency: str = "typical",
+    *,
+    rate: float | None = None,
+    asking: Asking = _ONCE,
 ) -> Trial:
     """One run, at `rate` instead of the workload's own."""
     if rate is not None:
         workload = workload.at_rate(rate)
     replica = Replica(served.settings, served.pace(efficiency), ManualClock())
-    run = simulate(replica, requests_of(workload), seed=workload.seed, rate=workload.rate)
+    run = simulate(replica, requests_of(workload), asking=asking, seed=workload.seed, rate=workload.rate)
     return Trial(workload.rate, run, measure(run), replica.scheduler.report())
 
 
