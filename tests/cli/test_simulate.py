@@ -46,6 +46,9 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
         (["--workload", "chat", "--model", "llama-3-70b"], "take fewer bits, more accelerators or others"),
         (["--workload", "chat", "--tensor-parallel", "3"], "must divide the model's 32 heads"),
         (["--workload", "nonsense"], "nonsense"),
+        (["--workload", "batch", "--cv", "3"], "no single rate"),
+        (["--workload", "chat", "--compare-naive", "--n", "2"], "leave --n and --beam-width out"),
+        (["--workload", "chat", "--compare-naive", "--speculation", "0.5"], "leave --speculation out"),
         (["--workload", "chat", "--speculation", "ngram"], "neither off, nor a share of tokens such as 0.7"),
         (["--workload", "chat", "--draft-model", "smollm2-135m"], "and speculation is off"),
         (
@@ -110,3 +113,27 @@ def test_speculation_is_faster_where_few_run_and_gives_the_same_tokens(tmp_path:
         )
     assert len({tokens for tokens, _ in seen.values()}) == 1
     assert all(seen[name][1] < 0.7 * seen["off"][1] for name in ("drawn", "fixed", "model"))
+
+
+_BURSTS = """
+requests = 120
+arrivals = { kind = "gamma", rate = 1, cv = 10 }
+input = { kind = "lognormal", parts = [{ median = 60, sigma = 0.8 }], max = 500 }
+output = { kind = "lognormal", parts = [{ median = 400, sigma = 0.7 }], max = 1500 }
+"""
+
+
+def test_a_naive_engine_dies_of_bursts_the_more_the_fuller_and_the_paged_one_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bursts = tmp_path / "bursts.toml"
+    bursts.write_text(_BURSTS)
+    command = ["simulate", "--workload", str(bursts), "--model", "opt-13b", "--hardware", "a100-40"]
+    assert run([*command, "--compare-naive"]) == 0
+    rows = [
+        line.split() for line in capsys.readouterr().out.splitlines() if line[:4] in ("80% ", "90% ", "95% ")
+    ]
+    lost = [int(row[2].strip(",")) for row in rows]
+    paged = [(row[7], row[8]) for row in rows]
+    assert len(rows) == 3 and lost == sorted(lost) and lost[0] < lost[2]
+    assert paged == [("0,", "0.0%")] * 3

@@ -77,6 +77,15 @@ def test_a_rate_is_changed() -> None:
         load_workload("chat").at_rate(0.0)
 
 
+def test_arrivals_come_in_bursts() -> None:
+    chat = load_workload("chat").at_rate(3.0).at_cv(8.0)
+    assert msgspec.to_builtins(chat.arrivals) == {"kind": "gamma", "rate": 3.0, "cv": 8.0}
+    with pytest.raises(WorkloadError, match="no single rate"):
+        load_workload("batch").at_cv(2.0)
+    with pytest.raises(WorkloadError, match="must be above 0"):
+        chat.at_cv(0.0)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -51,6 +51,10 @@ def simulate(
     rate: Annotated[
         float | None, typer.Option(metavar="RATE", help="Sessions a second, instead of the workload's own.")
     ] = None,
+    cv: Annotated[
+        float | None,
+        typer.Option(metavar="CV", help="Deviation of the gaps over their mean: above 1 is bursts."),
+    ] = None,
     requests: Annotated[
         int | None,
         typer.Option(min=1, max=10**9, metavar="COUNT", help="Instead of the workload's own number."),
@@ -145,6 +149,14 @@ def simulate(
     router: Annotated[
         RouterName, typer.Option(rich_help_panel=_MACHINE, help="Which of them gets a request.")
     ] = "least-loaded",
+    compare_naive: Annotated[
+        bool,
+        typer.Option(
+            "--compare-naive",
+            rich_help_panel=_OUTPUT,
+            help="Instead: how often an engine that watches no memory dies of this workload.",
+        ),
+    ] = False,
     slo: Annotated[
         str | None,
         typer.Option(
@@ -215,12 +227,14 @@ def simulate(
         Asked(
             workload=workload,
             rate=rate,
+            cv=cv,
             requests=requests,
             seed=seed,
             deployment=deployment,
             asking=Asking(n=n, beam_width=beam_width),
             replicas=replicas,
             router=router,
+            compare_naive=compare_naive,
             slo=slo,
             output=output,
             html=html,

@@ -22,6 +22,7 @@ from octavo.bench.shown import label_of, show
 from octavo.bench.slo import Slo
 from octavo.bench.summary import print_summary
 from octavo.cli.results import changed_workload, check_outputs, exit_code
+from octavo.cli.simulate_naive import compare
 from octavo.config import RouterName
 from octavo.simulation.asking import Asking
 from octavo.simulation.cluster import Cluster
@@ -47,12 +48,14 @@ class Asked:
 
     workload: str
     rate: float | None
+    cv: float | None
     requests: int | None
     seed: int | None
     deployment: Deployment
     asking: Asking
     replicas: int
     router: RouterName
+    compare_naive: bool
     slo: str | None
     output: Path | None
     html: Path | None
@@ -63,11 +66,16 @@ def run(asked: Asked, console: Console) -> int:
     ClientError."""
     slo = None if asked.slo is None else Slo.parse(asked.slo)
     workload = changed_workload(asked.workload, seed=asked.seed, requests=asked.requests, rate=asked.rate)
+    if asked.cv is not None:
+        workload = workload.at_cv(asked.cv)
     facts = asked.deployment.facts()
     check_outputs(asked.output, asked.html)
     for fact, words in facts:
         console.print(f"{fact:>15}  {words}", markup=False)
     console.print()
+    if asked.compare_naive:
+        compare(asked.deployment, asked.asking, workload, console)
+        return 0
     runs = {name: _run(asked, workload, name) for name in EFFICIENCIES}
     made = report(_record(asked, workload, runs["typical"]), slo=slo)
     if asked.output is not None:

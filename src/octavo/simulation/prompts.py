@@ -7,7 +7,7 @@ import hashlib
 from octavo.simulation.backend import TOKEN
 from octavo.workload.request import Part, Request
 
-__all__ = ["prompt_of"]
+__all__ = ["prompt_of", "tokens_of"]
 
 _IDS = 1 << 31
 _RANDOM = 4
@@ -17,17 +17,22 @@ _BYTES_A_TOKEN = 4
 """Of a text whose tokens nobody counted."""
 
 
+def tokens_of(request: Request) -> int:
+    """In its prompt. A text whose tokens nobody counted has one for each four bytes."""
+    tokens = request.input_tokens
+    if tokens is None:
+        said = request.text if request.text is not None else repr(request.messages)
+        tokens = max(len(said.encode()) // _BYTES_A_TOKEN, 1)
+    return tokens
+
+
 def prompt_of(request: Request) -> tuple[int, ...]:
     """Equal parts are equal ids; a part that stands for an answer is what the simulated backend answers. Ids are of a
     vocabulary of 2³¹ tokens, so that parts that differ do so in the prefix cache too."""
     if request.ids is not None:
         return request.ids
     if request.text is not None or request.messages is not None:
-        tokens = request.given_tokens
-        if tokens is None:
-            said = request.text if request.text is not None else repr(request.messages)
-            tokens = max(len(said.encode()) // _BYTES_A_TOKEN, 1)
-        return tuple(_ids(request.seed, Part(f"text/{request.index}", tokens)))
+        return tuple(_ids(request.seed, Part(f"text/{request.index}", tokens_of(request))))
     ids: list[int] = []
     for part in request.parts:
         ids += [TOKEN] * part.tokens if part.answer_of is not None else _ids(request.seed, part)

@@ -150,6 +150,17 @@ class Workload(_Table, frozen=True, kw_only=True):
             raise WorkloadError(f"The rate is {rate:g}; it must be above 0 and at most 1000000 a second.")
         return msgspec.structs.replace(self, arrivals=msgspec.structs.replace(self.arrivals, rate=rate))
 
+    def at_cv(self, cv: float) -> Workload:
+        """The same sessions at the same rate, with gaps of a gamma distribution: more than 1 is bursts. Raises
+        WorkloadError for arrivals without one rate."""
+        if self.rate is None:
+            raise WorkloadError(
+                f"A cv of {cv:g} was asked for, and these arrivals have no single rate; change the workload's file."
+            )
+        if not 0 < cv <= 50:
+            raise WorkloadError(f"The cv is {cv:g}; it must be above 0 and at most 50.")
+        return msgspec.structs.replace(self, arrivals=Gamma(rate=self.rate, cv=cv))
+
 
 def load_workload(name: str) -> Workload:
     """A preset by its name, a .toml or .json file, or a trace by itself (.csv, .jsonl, .gz).
