@@ -20,6 +20,7 @@ from octavo.cli import bench, cost, key, workload
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
 from octavo.cli.output import give_up_output
+from octavo.cli.plan import EXAMPLES, Command, plan
 from octavo.cli.pull import pull
 from octavo.cli.replay import replay
 from octavo.cli.serve import serve
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 for command in (serve, chat, generate, pull, replay, simulate):
     app.command(cls=QuickCommand)(command)
+app.command(cls=Command, epilog=EXAMPLES)(plan)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cost.app, name="cost")
 app.add_typer(key.app, name="key")

@@ -84,7 +84,9 @@ def _load(batch: float, mean: Mean) -> StepLoad:
     kept = mean.prompt - mean.computed
     pairs = prompts * mean.computed * (kept + mean.computed / 2)
     kv_tokens = batch * (mean.prompt + mean.output / 2)
-    return StepLoad(round(batch + computed), max(round(batch + prompts), 1), round(kv_tokens), round(pairs))
+    return StepLoad._make(
+        (batch + computed, batch + prompts, kv_tokens, pairs)
+    )  # means, and no whole numbers
 
 
 def _batches(most: float) -> Iterator[float]:

@@ -4,9 +4,9 @@
    keep the SLO even alone, and how many replicas each needs at least, so what it costs at least.
 2. In the order of that lower bound the least number of replicas that meets the SLO is searched by simulation. What
    costs more than twice the best found, at the least, is left out (branch and bound).
-3. Around the best ones every knob is varied by itself; what meets the SLO with a replica fewer, or with more room,
-   takes their place.
-4. The plan is confirmed with several seeds, and so is what one replica fewer would miss.
+3. Around the best ones every knob is varied by itself: one that needs a replica fewer takes their place.
+4. The plan is confirmed with several seeds, and so is what one replica fewer would miss; a knob that leaves more room
+   at the same price is taken.
 
 Waves of candidates are of a fixed size, so that the outcome is the same however many processes simulate.
 """
@@ -37,7 +37,11 @@ _WAVE = 4
 _WORTH = 2.0
 """Times the best's cost: what must cost more is not looked at."""
 _MOST_BASES = 24
+_NEAR = 0.4
+"""To a bound, in logarithms of times: 1.5 times too slow, or as much too fast."""
 _TUNED = 3
+_ROOMIER = 0.05
+"""In logarithms of times over their bounds."""
 _RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Of the asked rate: points of the capacity curve."""
 _MOST_REQUESTS = 6000
@@ -206,8 +210,12 @@ class Search:
         return Candidate(base, choice, trial, choice.per_hour(self._prices), alone=True)
 
     def _candidate(self, base: Base, replicas: int) -> Candidate:
+        """Near a bound one run decides nothing: there it is asked with all seeds."""
         choice = Choice(deployment=base.deployment, replicas=replicas)
-        return Candidate(base, choice, self._trial([self._task(choice, 0)]), choice.per_hour(self._prices))
+        trial = self._trial([self._task(choice, 0)])
+        if abs(trial.excess) < _NEAR:
+            return self._with_all_seeds(base, choice)
+        return Candidate(base, choice, trial, choice.per_hour(self._prices))
 
     # ---- knobs
 
@@ -219,14 +227,6 @@ class Search:
             if fewer is not None:
                 found.candidates[place] = fewer
         found.candidates.sort(key=lambda one: one.per_hour)
-        best = found.candidates[0]
-        for _ in range(2):
-            found.sensitivities = self._vary(best)
-            better = self._roomier(best, found.sensitivities)
-            if better is None:
-                break
-            found.candidates[0] = best = better
-        found.best = best
 
     def _with_fewer(self, candidate: Candidate) -> Candidate | None:
         if candidate.choice.replicas <= candidate.base.least(self._rate):
@@ -251,14 +251,16 @@ class Search:
             for (knob, value, _), choice, tried in zip(changed, choices, outcomes, strict=True)
         ]
 
-    def _roomier(self, best: Candidate, varied: Sequence[Sensitivity]) -> Candidate | None:
-        """What leaves clearly more room to the bounds, at the same price."""
-        least = best.trial.excess - 0.05
-        for one in varied:
-            trial = self._judged([one.tried])
-            if one.met and trial.excess < least:
-                least, best = trial.excess, Candidate(best.base, one.choice, trial, best.per_hour)
-        return best if any(best.choice == one.choice for one in varied) else None
+    def _roomier(self, best: Candidate, varied: Sequence[Sensitivity]) -> Candidate:
+        """What leaves clearly more room to the bounds at the same price, with all seeds too; else the best as it is."""
+        in_one = self._judged(best.trial.outcomes[:1]).excess
+        rooms = [(self._judged([one.tried]).excess, place) for place, one in enumerate(varied) if one.met]
+        for excess, place in sorted(rooms)[:1]:
+            if excess < in_one - _ROOMIER:
+                other = self._with_all_seeds(best.base, varied[place].choice)
+                if other.met and other.trial.excess < best.trial.excess - _ROOMIER:
+                    return other
+        return best
 
     # ---- several seeds
 
@@ -294,6 +296,11 @@ class Search:
         if best is None:
             return
         self._told("what surrounds the plan", 0, None)
+        found.sensitivities = self._vary(best)
+        better = self._roomier(best, found.sensitivities)
+        if better is not best:
+            found.best = found.candidates[0] = best = better
+            found.sensitivities = self._vary(best)
         if best.choice.replicas > 1:
             fewer = msgspec.structs.replace(best.choice, replicas=best.choice.replicas - 1)
             found.cheaper = self._with_all_seeds(best.base, fewer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import msgspec
 
@@ -34,6 +35,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     prefix_caches: tuple[bool, ...] = (True, False)
     max_running: tuple[int, ...] = (256, 64)
     max_accelerators: int = 64
+    kernels: Literal["low", "typical", "high"] = "typical"
+    """What part of a machine's peaks is taken for reached, where nothing was measured."""
 
     def start(self, hardware: str, weight_bits: float, tensor_parallel: int) -> Deployment:
         """With the first of every knob."""
@@ -47,6 +50,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
             memory_utilization=self.utilizations[0],
             prefix_cache=self.prefix_caches[0],
             max_running=self.max_running[0],
+            efficiency=EFFICIENCIES[self.kernels],
         )
 
     def variations(self, one: Deployment) -> Iterator[tuple[str, str, Deployment]]:

@@ -29,7 +29,7 @@ KEPT = (
     "ttft_mean", "ttft_p50", "ttft_p95", "ttft_p99", "itl_p50", "itl_p95", "itl_p99", "tpot_p50", "tpot_p99",
     "e2e_p50", "e2e_p99", "offered_rate", "request_rate", "output_rate", "input_rate", "goodput", "error_share",
     "concurrency", "concurrency_max", "cached_share", "kv_use", "kv_use_max", "server_running", "server_waiting",
-    "busy_share", "preemptions",
+    "server_running_max", "busy_share", "preemptions",
 )  # fmt: skip
 """Of a run's numbers, with those that the SLO names."""
 

@@ -1,0 +1,201 @@
+"""`octavo plan`: the cheapest way to serve a workload within a target. Knows arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from octavo.cli.bench_options import numbers
+from octavo.cli.panels import PanelCommand
+
+__all__ = ["EXAMPLES", "Command", "plan"]
+
+Command = PanelCommand
+EXAMPLES = """Examples:
+  octavo plan --model llama-3-8b --workload chat --rate 4 --slo 'ttft_p99<1s,itl_p99<50ms'
+  octavo plan --model llama-3-70b --workload rag --rate 1 --slo 'ttft_p95<2s' --hardware h100,h200 --html plan.html
+  octavo plan --model llama-3-8b --workload chat --rate 4 --slo 'ttft_p99<1s' --hosted gpt-4.1-mini --journal plan.jsonl
+
+Exit codes: 0 a plan was found; 1 nothing meets the target; 2 bad input; 130 interrupted.
+docs/planning.md explains how it searches, and how sure it is."""
+
+_ASKED, _SPACE, _SEARCH, _OUTPUT = "What is asked", "What may be chosen", "The search", "What is shown"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(piece.strip() for piece in text.split(",") if piece.strip()))
+
+
+def plan(
+    context: typer.Context,
+    *,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", rich_help_panel=_ASKED, help="Of the catalogue of octavo simulate.")
+    ],
+    workload: Annotated[
+        str,
+        typer.Option(
+            "--workload", "-w", metavar="FILE|PRESET", rich_help_panel=_ASKED, help="Who asks what, and when."
+        ),
+    ],
+    slo: Annotated[
+        str,
+        typer.Option(
+            metavar="BOUNDS",
+            rich_help_panel=_ASKED,
+            help="What is fast enough, such as 'ttft_p99<1s,itl_p99<50ms'.",
+        ),
+    ],
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE", rich_help_panel=_ASKED, help="Sessions a second, instead of the workload's own."
+        ),
+    ] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            rich_help_panel=_SPACE,
+            help="Accelerators, with commas between them; without it all whose rent is known.",
+        ),
+    ] = None,
+    weight_bits: Annotated[
+        str,
+        typer.Option(
+            metavar="BITS", rich_help_panel=_SPACE, help="Of each weight. Fewer change the answers."
+        ),
+    ] = "16,8,4",
+    tensor_parallel: Annotated[
+        str, typer.Option(metavar="COUNTS", rich_help_panel=_SPACE, help="Accelerators that work as one.")
+    ] = "1,2,4,8",
+    policies: Annotated[
+        str,
+        typer.Option(metavar="NAMES", rich_help_panel=_SPACE, help="How prompts and decodes share a step."),
+    ] = "stall-free,prefill-first,continuous",
+    max_step_tokens: Annotated[
+        str, typer.Option(metavar="COUNTS", rich_help_panel=_SPACE, help="Budgets of a step.")
+    ] = "2048,512,8192",
+    max_running: Annotated[
+        str, typer.Option(metavar="COUNTS", rich_help_panel=_SPACE, help="Sequences at once.")
+    ] = "256,64",
+    memory_utilization: Annotated[
+        str, typer.Option(metavar="SHARES", rich_help_panel=_SPACE, help="Of the memory in use.")
+    ] = "0.9,0.8,0.95",
+    max_accelerators: Annotated[
+        int,
+        typer.Option(
+            min=1, max=4096, metavar="COUNT", rich_help_panel=_SPACE, help="In all replicas together."
+        ),
+    ] = 64,
+    kernels: Annotated[
+        Literal["low", "typical", "high"],
+        typer.Option(
+            rich_help_panel=_SPACE,
+            help="What part of a machine's peaks kernels reach: low is the careful plan, high the hopeful one.",
+        ),
+    ] = "typical",
+    hosted: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|PRICES",
+            rich_help_panel=_SPACE,
+            help="A seller to compare with: a name of octavo cost prices, or NAME:in=3,out=12; several may be given.",
+        ),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=_SPACE, help="Rents and prices of your own: see docs/cost.md."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="NUMBER", rich_help_panel=_SEARCH, help="Instead of the workload's own."),
+    ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1, max=50, metavar="COUNT", rich_help_panel=_SEARCH, help="Runs that confirm the plan."
+        ),
+    ] = 3,
+    requests: Annotated[
+        int,
+        typer.Option(
+            min=20, max=100_000, metavar="COUNT", rich_help_panel=_SEARCH, help="Of one replica in each run."
+        ),
+    ] = 300,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=256, metavar="COUNT", rich_help_panel=_SEARCH, help="Processes; as many as cores."
+        ),
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_SEARCH,
+            help="Keeps what was simulated; an interrupted search goes on.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", rich_help_panel=_OUTPUT, help="A page with the trade-offs as pictures."
+        ),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", rich_help_panel=_OUTPUT, help="Print one JSON object in place of the tables."),
+    ] = False,
+) -> None:
+    """Find the cheapest machines and settings that serve a workload within a target, by simulating the real scheduler.
+
+    Nothing is bought or started: what is printed has the command line of each server, and how sure it is.
+    """
+    from octavo.cli.plan_run import Asked, make_plan
+    from octavo.planning.space import Space
+
+    space = Space(
+        model=model,
+        hardware=_names(hardware) if hardware is not None else (),
+        weight_bits=numbers("--weight-bits", weight_bits),
+        tensor_parallel=_whole("--tensor-parallel", tensor_parallel),
+        policies=_names(policies),  # type: ignore[arg-type]
+        budgets=_whole("--max-step-tokens", max_step_tokens),
+        max_running=_whole("--max-running", max_running),
+        utilizations=numbers("--memory-utilization", memory_utilization),
+        max_accelerators=max_accelerators,
+        kernels=kernels,
+    )
+    code = make_plan(
+        Asked(
+            space=space,
+            workload=workload,
+            slo=slo,
+            rate=rate,
+            hosted=hosted,
+            prices=prices,
+            seed=seed,
+            seeds=seeds,
+            requests=requests,
+            workers=workers,
+            journal=journal,
+            html=html,
+            json=json,
+        )
+    )
+    if code:
+        raise typer.Exit(code)
+
+
+def _whole(option: str, text: str) -> tuple[int, ...]:
+    from octavo.errors import InvalidParameter
+
+    found = numbers(option, text)
+    if any(one != int(one) for one in found):
+        raise InvalidParameter(f"{option} is {text!r}; write whole numbers with commas between them.")
+    return tuple(int(one) for one in found)

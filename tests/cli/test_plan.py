@@ -1,0 +1,67 @@
+"""`octavo plan` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from octavo.cli.main import run
+
+SMALL = (
+    "plan --model llama-3-8b -w chat --rate 3 --hardware rtx4090 --weight-bits 8 --tensor-parallel 1 "
+    "--policies stall-free --max-step-tokens 2048 --max-running 256 --memory-utilization 0.9 --requests 40 --seeds 1 "
+    "--workers 1"
+)
+
+
+@pytest.mark.slow
+def test_a_plan_with_its_page_and_its_journal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page, journal = tmp_path / "p.html", tmp_path / "j.jsonl"
+    line = [
+        *SMALL.split(),
+        "--slo",
+        "ttft_p99<1s,itl_p99<60ms",
+        "--hosted",
+        "gpt-4.1-mini",
+        "--journal",
+        str(journal),
+    ]
+    assert run([*line, "--html", str(page)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for words in ("the cheapest that meets ttft_p99<1s,itl_p99<60ms is", "octavo serve llama-3-8b --policy stall-free",
+                  "What binds is", "this plan is cheaper from"):  # fmt: skip
+        assert words in told
+    html = page.read_text()
+    assert "Cost and first token" in html and "A month by turns a day" in html and "http://" not in html
+    assert run([*line, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["simulations"] == 0 and plan["taken_over"] > 3
+    assert plan["best"]["met"] and plan["hosted"]["hosted"][0]["name"] == "gpt-4.1-mini"
+
+
+def test_what_nothing_meets_has_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*SMALL.split(), "--slo", "itl_p99<1ms"]) == 1
+    assert "infeasible even for one request at a time" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--slo", "ttft_p9<1s"], "ttft_p9"),
+        (["--slo", "ttft_p99<1s", "--hardware", "rtx4900"], "did you mean rtx4090"),
+        (["--slo", "ttft_p99<1s", "--model", "llama-3-8"], "did you mean"),
+        (["--slo", "ttft_p99<1s", "--policies", "stallfree"], "did you mean stall-free"),
+        (["--slo", "ttft_p99<1s", "--tensor-parallel", "1.5"], "whole numbers"),
+        (["--slo", "ttft_p99<1s", "--memory-utilization", "1.5"], "at most 1"),
+        (["--slo", "ttft_p99<1s", "-w", "caht"], "did you mean chat"),
+        (["--slo", "ttft_p99<1s", "--hosted", "gpt"], "hosted model 'gpt' is unknown"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_sentence(
+    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*SMALL.split(), *more]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
