@@ -11,6 +11,7 @@ from octavo.engine.carrier import Carrier
 from octavo.engine.guides import Guides, told
 from octavo.engine.heartbeat import Heartbeat
 from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats
+from octavo.engine.recorder import Recorder
 from octavo.engine.steplog import StepLog
 from octavo.engine.watchdog import Watchdog
 from octavo.memory.accounting import Report
@@ -50,6 +51,7 @@ class Engine:
         speculator: Speculator | None = None,
         guides: Guides | None = None,
         heartbeat: Heartbeat | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.info = info
         self._scheduler = scheduler
@@ -57,6 +59,7 @@ class Engine:
         self.clock = clock
         self._depth = depth
         self._log = log
+        self._recorder = recorder
         self._carrier = carrier
         self._speculator = speculator
         self.guides = guides or Guides(scheduler.vocabulary, scheduler.config.end_ids)
@@ -120,6 +123,8 @@ class Engine:
         plan = self._scheduler.schedule(inputs)
         if self._log:
             self._log.scheduled(inputs, plan)
+        if self._recorder:
+            self._recorder.planned(self._scheduler, plan, started_s)
         self._plan = plan
         expected_s = self._scheduler.expected_s
         self.heartbeat.planned(self._scheduler.in_flight(), expected_s)
@@ -142,6 +147,8 @@ class Engine:
             if self._log:
                 self._log.committed(oldest.step, samples)
             self._scheduler.commit(oldest, samples)
+            if self._recorder:
+                self._recorder.ended(oldest.step, self.clock.now_s())
             if self._speculator:
                 self._speculator.verified(self._scheduler.verifier.take_verified())
         if self._watchdog is not None:

@@ -67,7 +67,6 @@ class Accounting:
     """Sums of `MemoryUse` over time."""
 
     def __init__(self) -> None:
-        self.now = MemoryUse()
         self.seconds = 0.0
         self.most_running = 0
         self._sums = dict.fromkeys(
@@ -80,7 +79,6 @@ class Accounting:
         self, use: MemoryUse, running: int, idle_slots: int, seconds: float, *, counted: bool
     ) -> None:
         """Memory was used so for `seconds`. `counted`: duplicates were looked for."""
-        self.now = use
         self.seconds += seconds
         self.most_running = max(self.most_running, running)
         sums = self._sums

@@ -30,6 +30,8 @@ class BlockPool:
         self._kept = OrderedDict[int, None]()
         """Free blocks that have a name."""
         self._names: dict[int, bytes] = {}
+        self.reused = 0
+        """Blocks with a name that were given away for something else, so far."""
         self.on_reuse: Callable[[bytes], object] = lambda name: None
         """Told the name of a block that is given away for something else."""
 
@@ -69,6 +71,7 @@ class BlockPool:
         for block in blocks:
             self._references[block] = 1
             if block in self._names:
+                self.reused += 1
                 self.on_reuse(self._names.pop(block))
         return blocks
 

@@ -25,7 +25,8 @@ class Reporter:
         self._places = places
         self._accounting = Accounting()
         self._steps = self._running = self._idle_slots = 0
-        self._use = MemoryUse()
+        size, pools = config.limits.block_size, places.pools
+        self._use = MemoryUse(total=size * sum(pool.total for pool in pools))
         self._counted = False
 
     @property
@@ -77,13 +78,8 @@ class Reporter:
                 names.add(name)
         return (len(places) - len(names)) * len(self._places.pools)
 
-    def rest(self) -> None:
-        """Nothing runs any more: nothing is held."""
-        total = self._config.limits.block_size * sum(pool.total for pool in self._places.pools)
-        self._accounting.now = MemoryUse(total=total)
-
-    def report(self, counters: Counters) -> Report:
-        """Since the start."""
+    def report(self, counters: Counters, *, idle: bool) -> Report:
+        """Since the start. `idle`: nothing runs any more, so nothing is held."""
         account = self._accounting
         queried = counters.prefix_queried_tokens
         return Report(
@@ -91,7 +87,7 @@ class Reporter:
             allocator=self._config.allocator,
             steps=counters.steps,
             busy_s=account.seconds,
-            now=account.now,
+            now=MemoryUse(total=self._use.total) if idle else self._use,
             utilization=account.share("allocated", "total"),
             internal_waste=account.share("internal", "allocated"),
             external_waste=account.share("external", "total"),

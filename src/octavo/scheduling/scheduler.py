@@ -149,9 +149,7 @@ class Scheduler:
 
     def report(self) -> Report:
         """What the memory was good for, since the start."""
-        if self.idle:
-            self._reporter.rest()
-        return self._reporter.report(self.counters)
+        return self._reporter.report(self.counters, idle=self.idle)
 
     @property
     def expected_s(self) -> float:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from octavo.engine.engine import Engine
 from octavo.engine.messages import Add, EngineInfo, Stats
+from octavo.engine.recorder import Recorder
 from octavo.models.program import Program
 from octavo.models.spec import KVGroup, ModelSpec, Rope
 from octavo.scheduling.outputs import SequenceOutput
@@ -49,11 +50,14 @@ class Replica:
         fast: bool = True,
         guessing: Guessing | None = None,
         draft_pace: Pace | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         """`fast`: take equal steps together where nothing can happen between; what comes out is the same. `guessing`:
-        speculate, with guesses so good; with a `draft_pace` they are a draft model's, whose steps take so long."""
+        speculate, with guesses so good; with a `draft_pace` they are a draft model's, whose steps take so long.
+        `recorder`: gets each step that it watches, one by one."""
         self.clock = clock
         self._pace = pace
+        self._recorder = recorder
         self.guesses = guessing is not None
         self._fast = fast and guessing is None  # the control of guesses learns from each step
         spec = _spec(config)
@@ -81,7 +85,9 @@ class Replica:
             if draft_pace is not None:
                 draft = DrawnDraftModel(spec, config.limits, draft_pace, clock, guessing)
             speculator = speculator_of(guessing, self.scheduler, draft, clock)
-        self.engine = Engine(self.scheduler, backend, info, clock=clock, speculator=speculator)
+        self.engine = Engine(
+            self.scheduler, backend, info, clock=clock, speculator=speculator, recorder=recorder
+        )
         self.busy_s = 0.0
         """In steps, so far."""
         self._new = False
@@ -122,13 +128,17 @@ class Replica:
             if until_us is not None and microseconds(times[-1]) >= until_us:
                 break
             times.append(times[-1] + seconds)
-        if len(times) <= _LEAST_STRETCH:
+        if len(times) <= _LEAST_STRETCH or self._watched(times[0], times[-1]):
             return None
         self.clock.advance_to(times[-1])
         durations = [end - start for start, end in pairwise(times)]
         for seconds in durations:  # in the order of single steps, so that the sum is the same
             self.busy_s += seconds
         return Progress(self.engine.stretch(stretch, durations), tuple(times[1:]))
+
+    def _watched(self, begin_s: float, end_s: float) -> bool:
+        """Somebody wants to see each step of this time."""
+        return self._recorder is not None and self._recorder.watches(begin_s, end_s)
 
     def _durations(self, steps: int) -> Iterator[float]:
         running = self.scheduler.running
