@@ -109,11 +109,11 @@ def _table(plan: Plan) -> Table:
     rows = [
         [
             one.machines,
+            one.label if one.met else one.why,
             f"{one.weight_bits:g}",
             f"{one.per_month:,.0f}",
             *(show(name, one.values.get(name)) for name in SHOWN),
             f"{one.at_once:,}",
-            one.label if one.met else one.why,
         ]
         for one in plan.options
     ]
@@ -128,7 +128,7 @@ def _table(plan: Plan) -> Table:
             "",
         ],
         rows=rows,
-        words=(0, 3 + len(SHOWN) + 1),
+        words=(0, 1),
         bad=[place for place, one in enumerate(plan.options) if not one.met],
     )
 
