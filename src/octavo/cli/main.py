@@ -20,11 +20,12 @@ from octavo.cli import bench, cost, key, workload
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
 from octavo.cli.output import give_up_output
-from octavo.cli.plan import EXAMPLES, Command, plan
+from octavo.cli.panels import PanelCommand
+from octavo.cli.plan import PLAN_EXAMPLES, plan
 from octavo.cli.pull import pull
 from octavo.cli.replay import replay
 from octavo.cli.serve import serve
-from octavo.cli.simulate import simulate
+from octavo.cli.simulate import SIMULATE_EXAMPLES, simulate
 from octavo.cli.values import QuickCommand, QuickGroup
 from octavo.errors import ClientError, OctavoError
 
@@ -38,9 +39,10 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, chat, generate, pull, replay, simulate):
+for command in (serve, chat, generate, pull, replay):
     app.command(cls=QuickCommand)(command)
-app.command(cls=Command, epilog=EXAMPLES)(plan)
+app.command(cls=PanelCommand, epilog=SIMULATE_EXAMPLES)(simulate)
+app.command(cls=PanelCommand, epilog=PLAN_EXAMPLES)(plan)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cost.app, name="cost")
 app.add_typer(key.app, name="key")

@@ -8,12 +8,10 @@ from typing import Annotated, Literal
 import typer
 
 from octavo.cli.bench_options import numbers
-from octavo.cli.panels import PanelCommand
 
-__all__ = ["EXAMPLES", "Command", "plan"]
+__all__ = ["PLAN_EXAMPLES", "plan"]
 
-Command = PanelCommand
-EXAMPLES = """Examples:
+PLAN_EXAMPLES = """Examples:
   octavo plan --model llama-3-8b --workload chat --rate 4 --slo 'ttft_p99<1s,itl_p99<50ms'
   octavo plan --model llama-3-70b --workload rag --rate 1 --slo 'ttft_p95<2s' --hardware h100,h200 --html plan.html
   octavo plan --model llama-3-8b --workload chat --rate 4 --slo 'ttft_p99<1s' --hosted gpt-4.1-mini --journal plan.jsonl

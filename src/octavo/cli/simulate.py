@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from octavo.simulation.tutorial import Outcome
 
-__all__ = ["simulate"]
+__all__ = ["SIMULATE_EXAMPLES", "simulate"]
+
+SIMULATE_EXAMPLES = """Examples:
+  octavo simulate --workload chat --model llama-3-8b --hardware l4 --rate 2
+  octavo simulate --workload rag --policy prefill-first --slo 'itl_p99<100ms' --html stall.html
+  octavo simulate --workload agent --hardware h100 --replicas 4 --router cache-aware --rate 6
+  octavo simulate --paper vllm
+
+docs/simulation.md explains the machines, the models of time, and how sure a simulation is."""
 
 _MACHINE = "The machine"
 _KNOBS = "The server's knobs"
@@ -175,8 +183,6 @@ def simulate(
     ] = None,
 ) -> None:
     """Run a workload through the real scheduler on a virtual clock, with the step times of a machine's roofline.
-
-    octavo simulate --workload chat --model llama-3-8b --hardware l4 --rate 2
 
     Nothing of it was measured on that machine, so each figure comes with a range: between kernels that reach little of
     the peaks and kernels that reach nearly all.
