@@ -15,6 +15,7 @@ class Measured:
     """Of a run: what `holds` looks at."""
 
     values: dict[str, float]
+    falls_behind: bool = False
 
     def value(self, name: str) -> float:
         return self.values[name]
@@ -26,7 +27,10 @@ class Measured:
 def test_a_rate_holds_within_the_gap_and_the_delay(gap_s: float, ttft_s: float, good: bool) -> None:
     """A prompt that takes 0.5 s alone may have its first token after 2.5 s."""
     done = Measured({"itl_p99": gap_s, "ttft_intended_p50": ttft_s})
-    assert holds(done, Limit(name="strict", tbt_s=0.1, budget=512), 0.5) is good  # type: ignore[arg-type]
+    limit = Limit(name="strict", tbt_s=0.1, budget=512)
+    assert holds(done, limit, 0.5) is good  # type: ignore[arg-type]
+    done.falls_behind = True
+    assert not holds(done, limit, 0.5)  # type: ignore[arg-type]
 
 
 def test_a_prompt_alone_takes_its_chunks_one_after_another() -> None:

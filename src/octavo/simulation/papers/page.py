@@ -10,7 +10,7 @@ from octavo.simulation.papers.table import AGREES, Curve, Result, Row
 
 __all__ = ["CHECKED", "HEAD", "cells", "page", "shown"]
 
-HEAD = ("", "published", "simulated", "low to high", "ratio", "where", "checked")
+HEAD = ("", "where", "checked", "published", "simulated", "low to high", "ratio")
 CHECKED = {
     "text": "the paper's sentence",
     "notes": "notes on its figures",
@@ -41,18 +41,22 @@ def cells(row: Row) -> tuple[str, ...]:
     published = row.published
     told = "–"
     if published is not None:
-        ends = dict.fromkeys([shown(published.low, row.unit), shown(published.high, row.unit)])
-        told = " to ".join(ends)
+        told = _range(published.low, published.high, row.unit)
     wide = row.least is not None and row.least != row.most
     return (
         row.name,
-        told,
-        shown(row.simulated, row.unit),
-        f"{shown(row.least, row.unit)} to {shown(row.most, row.unit)}" if wide else "",
-        "" if row.ratio is None else f"{row.ratio:.2f}",
         published.where if published is not None else "",
         CHECKED[published.checked if published is not None else ""],
+        told,
+        shown(row.simulated, row.unit),
+        _range(row.least, row.most, row.unit) if wide else "",
+        "" if row.ratio is None else f"{row.ratio:.2f}",
     )
+
+
+def _range(low: float | None, high: float | None, unit: str) -> str:
+    ends = dict.fromkeys([shown(low, unit), shown(high, unit)])
+    return " to ".join(ends)
 
 
 def page(result: Result) -> Page:
@@ -92,7 +96,7 @@ def _table(group: str, rows: list[Row]) -> Table:
         caption=group,
         head=HEAD,
         rows=[cells(row) for row in rows],
-        words=(0, 5, 6),
+        words=(0, 1, 2),
         bad=[place for place, row in enumerate(rows) if not row.agrees],
     )
 
