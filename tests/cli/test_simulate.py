@@ -46,6 +46,35 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
         (["--workload", "chat", "--model", "llama-3-70b"], "take fewer bits, more accelerators or others"),
         (["--workload", "chat", "--tensor-parallel", "3"], "must divide the model's 32 heads"),
         (["--workload", "nonsense"], "nonsense"),
+        (
+            ["--workload", "agent", "--model", "opt-13b", "--requests", "40"],
+            "None of the workload's 40 requests can",
+        ),
+        (
+            ["--workload", "rag", "--model", "opt-13b", "--requests", "20"],
+            "5 of the workload's 20 requests can never",
+        ),
+        (["--workload", "chat", "--tbt-target", "2ms"], "but a step with one token takes 10.8 ms"),
+        (["--workload", "chat", "--max-step-tokens", "64"], "less than max_running 256"),
+        (
+            ["--workload", "chat", "--max-step-tokens", "8", "--max-running", "4"],
+            "less than one block of 16 tokens",
+        ),
+        (["--workload", "chat", "--beam-width", "2", "--allocator", "reserved-max"], "--allocator paged"),
+        (["--workload", "chat", "--model", "falcon-180b", "--hardware", "laptop-cpu"], "weights take"),
+        (
+            [
+                "--workload",
+                "chat",
+                "--hardware",
+                "l4",
+                "--memory-utilization",
+                "0.68",
+                "--max-model-len",
+                "4096",
+            ],
+            "max_model_len is 4096, but the KV memory holds",
+        ),
         (["--workload", "batch", "--cv", "3"], "no single rate"),
         (["--workload", "chat", "--compare-naive", "--n", "2"], "leave --n and --beam-width out"),
         (["--workload", "chat", "--compare-naive", "--speculation", "0.5"], "leave --speculation out"),
@@ -137,3 +166,45 @@ def test_a_naive_engine_dies_of_bursts_the_more_the_fuller_and_the_paged_one_doe
     paged = [(row[7], row[8]) for row in rows]
     assert len(rows) == 3 and lost == sorted(lost) and lost[0] < lost[2]
     assert paged == [("0,", "0.0%")] * 3
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        ["--policy", "static", "--allocator", "reserved-max", "--no-prefix-cache"],
+        ["--policy", "continuous", "--allocator", "reserved-oracle", "--n", "2"],
+        ["--policy", "prefill-first", "--speculation", "0.6", "--block-size", "32"],
+        ["--tbt-target", "30ms", "--ttft-target", "1s", "--profile", "chat", "--priority-aging", "0"],
+        ["--gpu-memory-utilization", "0.8", "--max-num-seqs", "16", "--max-num-batched-tokens", "512"],
+    ],
+)
+def test_knobs_of_the_server_change_no_answer(
+    knobs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.json"
+    assert (
+        run(["simulate", "--workload", "chat", "--requests", "10", "--rate", "2", *knobs, "-o", str(path)])
+        == 0
+    )
+    record = Record.read(path)
+    answers = 2 if "--n" in knobs else 1
+    for one in record.runs[0].exchanges:
+        assert one.error is None and one.output_tokens == answers * one.wanted_output
+    if "--policy" in knobs:
+        assert record.options["policy"] == knobs[1]
+
+
+def test_requests_that_are_too_long_are_told_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["simulate", "--workload", "rag", "--requests", "20", "--model", "opt-13b"]
+    assert run([*command, "--allow-refused"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "5 of 20 requests are refused, such as: The prompt has" in out and "answers are cut" in out
+
+
+def test_the_catalogue_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--hardware", "list", "--model", "list"]) == 0
+    out = capsys.readouterr().out
+    for name in ("a100-40", "mi300x", "laptop-cpu", "opt-175b", "falcon-180b", "smollm2-135m"):
+        assert name in out
+    assert run(["simulate", "--model", "list"]) == 0
+    assert "a100-40" not in capsys.readouterr().out

@@ -47,3 +47,13 @@ def test_the_facts_name_sources_and_regimes() -> None:
     assert facts["machine"].startswith("2 × NVIDIA A100 SXM 40 GB (")
     assert "800 KiB a token" in facts["K and V"]
     assert "memory binds" in facts["critical batch"]
+
+
+def test_a_draft_model_takes_of_the_same_memory() -> None:
+    alone = Deployment(model="llama-3-8b", hardware="l4")
+    both = Deployment(model="llama-3-8b", hardware="l4", speculation="0.7", draft_model="smollm2-135m")
+    draft = both.draft_pace_with(both.efficiency)
+    assert draft is not None
+    left = 0.9 * 24e9 - alone.pace.weight_bytes - draft.weight_bytes
+    assert both.kv_tokens == int(left / (alone.pace.kv_bytes_per_token + draft.kv_bytes_per_token))
+    assert both.kv_tokens < alone.kv_tokens

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from octavo.config import AllocatorName, PolicyName, RouterName
+from octavo.cli.options import parse_duration
+from octavo.config import AllocatorName, PolicyName, ProfileName, RouterName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +25,8 @@ SIMULATE_EXAMPLES = """Examples:
 
 docs/simulation.md explains the machines, the models of time, and how sure a simulation is."""
 
+_LIST = "list"
+"""Instead of a name: show all of them."""
 _MACHINE = "The machine"
 _KNOBS = "The server's knobs"
 _OUTPUT = "What is shown"
@@ -71,10 +74,10 @@ def simulate(
         int | None, typer.Option(min=0, metavar="NUMBER", help="Instead of the workload's own.")
     ] = None,
     model: Annotated[
-        str, typer.Option(metavar="NAME", rich_help_panel=_MACHINE, help="Its sizes are in the catalogue.")
+        str, typer.Option(metavar="NAME", rich_help_panel=_MACHINE, help="Of the catalogue; list shows all.")
     ] = "llama-3-8b",
     hardware: Annotated[
-        str, typer.Option(metavar="NAME", rich_help_panel=_MACHINE, help="An accelerator of the catalogue.")
+        str, typer.Option(metavar="NAME", rich_help_panel=_MACHINE, help="Of the catalogue; list shows all.")
     ] = "a100-80",
     tensor_parallel: Annotated[
         int,
@@ -97,19 +100,41 @@ def simulate(
     ] = "bf16",
     memory_utilization: Annotated[
         float,
-        typer.Option(min=0.01, max=1, metavar="SHARE", rich_help_panel=_KNOBS, help="Of the memory in use."),
+        typer.Option(
+            "--memory-utilization",
+            "--gpu-memory-utilization",
+            min=0.01,
+            max=1,
+            metavar="SHARE",
+            rich_help_panel=_KNOBS,
+            help="Of the memory in use.",
+        ),
     ] = 0.9,
     block_size: Annotated[
         int, typer.Option(min=1, max=1024, metavar="TOKENS", rich_help_panel=_KNOBS, help="In a KV block.")
     ] = 16,
     max_running: Annotated[
         int,
-        typer.Option(min=1, max=65536, metavar="COUNT", rich_help_panel=_KNOBS, help="Sequences at once."),
+        typer.Option(
+            "--max-running",
+            "--max-num-seqs",
+            min=1,
+            max=65536,
+            metavar="COUNT",
+            rich_help_panel=_KNOBS,
+            help="Sequences at once.",
+        ),
     ] = 256,
     max_step_tokens: Annotated[
         int,
         typer.Option(
-            min=1, max=1 << 20, metavar="TOKENS", rich_help_panel=_KNOBS, help="The budget of a step."
+            "--max-step-tokens",
+            "--max-num-batched-tokens",
+            min=1,
+            max=1 << 20,
+            metavar="TOKENS",
+            rich_help_panel=_KNOBS,
+            help="The budget of a step.",
         ),
     ] = 2048,
     max_model_len: Annotated[
@@ -125,6 +150,33 @@ def simulate(
         bool,
         typer.Option("--prefix-cache/--no-prefix-cache", rich_help_panel=_KNOBS, help="Reuse beginnings."),
     ] = True,
+    tbt_target: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            rich_help_panel=_KNOBS,
+            help="The longest step of a stream.",
+        ),
+    ] = None,
+    ttft_target: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration, metavar="TIME", rich_help_panel=_KNOBS, help="When a first token is due."
+        ),
+    ] = None,
+    profile: Annotated[
+        ProfileName | None, typer.Option(rich_help_panel=_KNOBS, help="Targets by the kind of use.")
+    ] = None,
+    priority_aging: Annotated[
+        float,
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            rich_help_panel=_KNOBS,
+            help="Who has waited so long counts as one priority earlier; 0 for never.",
+        ),
+    ] = "60s",  # type: ignore[assignment]
     speculation: Annotated[
         str,
         typer.Option(
@@ -157,6 +209,14 @@ def simulate(
     router: Annotated[
         RouterName, typer.Option(rich_help_panel=_MACHINE, help="Which of them gets a request.")
     ] = "least-loaded",
+    allow_refused: Annotated[
+        bool,
+        typer.Option(
+            "--allow-refused",
+            rich_help_panel=_ASKING,
+            help="Requests that are too long for the server count as failed, and the others go on.",
+        ),
+    ] = False,
     compare_naive: Annotated[
         bool,
         typer.Option(
@@ -187,15 +247,20 @@ def simulate(
     Nothing of it was measured on that machine, so each figure comes with a range: between kernels that reach little of
     the peaks and kernels that reach nearly all.
     """
+    from rich.console import Console
+
     from octavo.errors import InvalidParameter
 
+    console = Console(highlight=False, emoji=False)
+    if _LIST in (hardware, model):
+        from octavo.cli.simulate_catalogue import print_catalogue
+
+        print_catalogue(console, machines=hardware == _LIST, models=model == _LIST)
+        return
     if [workload, preset, paper].count(None) != 2:
         raise InvalidParameter("Give either --workload or --preset tutorial or --paper.")
     if quick and paper is None:
         raise InvalidParameter("--quick is for --paper; a workload has --requests.")
-    from rich.console import Console
-
-    console = Console(highlight=False, emoji=False)
     if preset is not None:
         _tutorial(console)
         return
@@ -222,6 +287,10 @@ def simulate(
         policy=policy,
         allocator=allocator,
         prefix_cache=prefix_cache,
+        tbt_target_s=tbt_target,
+        ttft_target_s=ttft_target,
+        profile=profile,
+        priority_aging_s=priority_aging,
         speculation=speculation,
         speculation_tokens=speculation_tokens,
         draft_model=draft_model,
@@ -241,6 +310,7 @@ def simulate(
             replicas=replicas,
             router=router,
             compare_naive=compare_naive,
+            allow_refused=allow_refused,
             slo=slo,
             output=output,
             html=html,

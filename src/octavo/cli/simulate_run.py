@@ -27,7 +27,8 @@ from octavo.config import RouterName
 from octavo.simulation.asking import Asking
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.deployment import Deployment
-from octavo.simulation.replica import Replica
+from octavo.simulation.fit import fit
+from octavo.simulation.replica import VOCABULARY, Replica
 from octavo.simulation.roofline import EFFICIENCIES
 from octavo.simulation.routers import ROUTERS
 from octavo.simulation.run import simulate
@@ -56,6 +57,7 @@ class Asked:
     replicas: int
     router: RouterName
     compare_naive: bool
+    allow_refused: bool
     slo: str | None
     output: Path | None
     html: Path | None
@@ -70,6 +72,10 @@ def run(asked: Asked, console: Console) -> int:
         workload = workload.at_cv(asked.cv)
     facts = asked.deployment.facts()
     check_outputs(asked.output, asked.html)
+    capacity = asked.deployment.settings.capacity(VOCABULARY)
+    found = fit(requests_of(workload), capacity, asked.asking, allow_refused=asked.allow_refused)
+    if (unfit := found.words()) is not None:
+        facts.append(("not all", unfit))
     for fact, words in facts:
         console.print(f"{fact:>15}  {words}", markup=False)
     console.print()

@@ -8,13 +8,16 @@ from typing import Annotated
 import msgspec
 
 from octavo.backends.base import Limits
-from octavo.config import AllocatorName, PolicyName
-from octavo.errors import InvalidParameter
+from octavo.config import AllocatorName, EngineConfig, PolicyName, ProfileName
+from octavo.engine.build import targets_of
+from octavo.errors import InvalidParameter, SettingsError
 from octavo.scheduling.policies import POLICIES
+from octavo.scheduling.profiles import Targets
 from octavo.scheduling.settings import SchedulerConfig
 from octavo.simulation.catalogue import hardware, model
 from octavo.simulation.guessing import Guessing
 from octavo.simulation.roofline import EFFICIENCIES, Arithmetic, Efficiency, Roofline
+from octavo.timing.step_time import StepLoad
 
 __all__ = ["Deployment"]
 
@@ -38,6 +41,10 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     policy: PolicyName = "stall-free"
     allocator: AllocatorName = "paged"
     prefix_cache: bool = True
+    tbt_target_s: float | None = None
+    ttft_target_s: float | None = None
+    profile: ProfileName | None = None
+    priority_aging_s: float = 60.0
     speculation: str = "off"
     """See `Guessing.parse`."""
     speculation_tokens: int | None = None
@@ -110,9 +117,49 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.max_model_len or most
 
     @cached_property
+    def targets(self) -> Targets:
+        """Of requests without their own. Raises SettingsError."""
+        return targets_of(
+            EngineConfig(
+                model_dir=self.model,
+                tbt_target_s=self.tbt_target_s,
+                ttft_target_s=self.ttft_target_s,
+                profile=self.profile,
+                priority_aging_s=self.priority_aging_s,
+            )
+        )
+
+    def _check(self, holds: int) -> None:
+        """Raise SettingsError for what `octavo serve` refuses, with `holds` tokens of KV memory."""
+        if self.max_step_tokens < self.block_size:
+            raise SettingsError(
+                f"max_step_tokens is {self.max_step_tokens}, less than one block of {self.block_size} tokens; give at "
+                "least that."
+            )
+        if self.max_step_tokens < self.max_running:
+            raise SettingsError(
+                f"max_step_tokens is {self.max_step_tokens}, less than max_running {self.max_running}: a step could "
+                "not advance every running sequence by one token; raise the one or lower the other."
+            )
+        if self.max_model_len is not None and self.max_model_len > holds:
+            raise SettingsError(
+                f"max_model_len is {self.max_model_len}, but the KV memory holds {holds} tokens: a request of that "
+                "length could never finish; lower it or give more memory."
+            )
+        if self.tbt_target_s is not None:
+            least_s = self.pace.seconds(StepLoad(1, 1, 1, 0))
+            if self.tbt_target_s < least_s:
+                raise SettingsError(
+                    f"tbt_target is {1e3 * self.tbt_target_s:g} ms, but a step with one token takes "
+                    f"{1e3 * least_s:.1f} ms on this machine; give a longer one."
+                )
+
+    @cached_property
     def settings(self) -> SchedulerConfig:
-        """As `octavo serve` would make them on this machine. Raises CapacityError where the model does not fit."""
+        """As `octavo serve` would make them on this machine. Raises CapacityError where the model does not fit, and
+        SettingsError for what the server refuses too."""
         blocks = self.kv_tokens // self.block_size
+        self._check(blocks * self.block_size)
         longest = min(self.longest, max(blocks, 1) * self.block_size)
         step_tokens = self.max_step_tokens
         if not POLICIES[self.policy].chunked:
@@ -132,6 +179,8 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             policy=self.policy,
             allocator=self.allocator,
             budget_tokens=self.max_step_tokens,
+            targets=self.targets,
+            aging_s=self.priority_aging_s,
         )
 
     def facts(self) -> list[tuple[str, str]]:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
+
+from octavo.engine.calibration import measure
 from octavo.engine.engine import Engine
 from octavo.engine.messages import Add, EngineInfo, Stats
 from octavo.engine.recorder import Recorder
@@ -21,11 +24,11 @@ from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import ManualClock, microseconds
 from octavo.timing.step_time import StepLoad
 
-__all__ = ["Progress", "Replica"]
+__all__ = ["VOCABULARY", "Progress", "Replica"]
 
 _LEAST_STRETCH = 3
 """Equal steps below which it is no cheaper to take them together."""
-_VOCABULARY = 1 << 31
+VOCABULARY = 1 << 31
 """Tokens that a prompt's ids are taken from: see simulation/prompts.py."""
 
 
@@ -61,8 +64,12 @@ class Replica:
         self.guesses = guessing is not None
         self._fast = fast and guessing is None  # the control of guesses learns from each step
         spec = _spec(config)
+        if config.targets.between_s(None, in_first_sentence=True) is not None and not config.measured:
+            alone = ManualClock()  # as a server measures steps before it serves
+            timed = measure(SimulatedBackend(spec, config.limits, pace, alone), config.kv_groups, alone)
+            config = msgspec.structs.replace(config, measured=timed)
         self.scheduler = Scheduler(config, Vocabulary([b"\0"]))
-        self.scheduler.capacity = self.capacity = config.capacity(_VOCABULARY)
+        self.scheduler.capacity = self.capacity = config.capacity(VOCABULARY)
         """What a request may ask for, as the server checks it at its edge."""
         info = EngineInfo(
             model=spec.name,
@@ -153,7 +160,7 @@ def _spec(config: SchedulerConfig) -> ModelSpec:
     return ModelSpec(
         name="simulated",
         architecture="simulated",
-        vocab_size=_VOCABULARY,
+        vocab_size=VOCABULARY,
         hidden=1,
         layers=config.kv_groups,
         heads=1,
