@@ -70,15 +70,21 @@ def test_advance_equals_single_steps(
     most = Stretch(one._scheduler, TOKEN).most()
     steps = round(share * most)
     texts: dict[str, int] = {}
+    ends: dict[str, str | None] = {}
+    times = [one.clock.now_s()]
     for _ in range(steps):
         for item in one.step().items:
-            assert item.finish_reason is None
+            assert item.finish_reason is None or len(times) == most
             texts[item.request_id] = texts.get(item.request_id, 0) + len(item.samples)
+            ends[item.request_id] = item.finish_reason
+        times.append(one.clock.now_s())
     if steps:
         scheduler = other._scheduler
         scheduler.lasted(other._duration_s)
-        Stretch(scheduler, TOKEN).advance([one._duration_s] * steps)
-        assert {item.request_id: len(item.samples) for item in scheduler.take_outputs()} == texts
+        Stretch(scheduler, TOKEN).advance(times)
+        outputs = scheduler.take_outputs()
+        assert {item.request_id: len(item.samples) for item in outputs} == texts
+        assert {item.request_id: item.finish_reason for item in outputs} == ends
     ours, theirs = state(one), state(other)
     assert ours == theirs
     other.check()
@@ -87,10 +93,10 @@ def test_advance_equals_single_steps(
 def test_most_is_as_far_as_it_can_be_known() -> None:
     engine = started([(20, 30, ""), (20, 50, "")], 40, True)
     stretch = Stretch(engine._scheduler, TOKEN)
-    assert stretch.most() == 26  # three tokens are out; with the last one a sequence ends
-    with pytest.raises(ValueError, match="27 equal steps were asked for, and 26 are certain"):
-        stretch.advance([0.01] * 27)
-    assert Stretch(started([(20, 30, "")], 40, True)._scheduler, 256).most() == 26  # ignore_eos
+    assert stretch.most() == 27 and stretch.ends  # three tokens are out; with the last one a sequence ends
+    with pytest.raises(ValueError, match="28 equal steps were asked for, and 27 are certain"):
+        stretch.advance([0.01 * step for step in range(29)])
+    assert Stretch(started([(20, 30, "")], 40, True)._scheduler, 256).most() == 27  # ignore_eos
     short = started([(60, 90, ""), (60, 90, "")], 10, False)
     assert 0 < Stretch(short._scheduler, TOKEN).most() <= 20, "the memory ends before the answers do"
     engine.add(request("late", "x", max_tokens=3))

@@ -44,7 +44,7 @@ def steps(asking: Asking, tokens: int, output: int, found: Candidates = candidat
     asked = request(0, tokens, output)
     one.add(Add("0", tuple(range(1000, 1000 + tokens)), asking.params(asked), 0.0))
     while not one.idle:
-        one.advance(None)
+        one.advance()
         one.engine.check()
         yield one
 

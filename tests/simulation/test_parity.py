@@ -109,7 +109,7 @@ def simulated(head: Head, events: list[Scheduled], came: list[Add]) -> tuple[lis
             # The live engine began its next step a moment after the message was there.
             clock.advance_to(min(start for start in starts if start >= waiting[0].arrival_s))
         else:
-            replica.advance(None)
+            replica.advance()
     replica.engine.check()
     return plans, replica.stats.preemptions
 

@@ -39,8 +39,6 @@ from octavo.workload.spec import Workload
 __all__ = ["Asked", "run"]
 
 _WORDS = {"high": "kernels reach most", "typical": "typical", "low": "little"}
-_SHOWN_EVERY = 500
-"""Steps between two looks at the progress."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +133,9 @@ def _progress(words: str, requests: int | None) -> Iterator[Callable[[int, float
         *columns, console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty()
     ) as bar:
         task = bar.add_task(words, total=requests, at="")
-        steps = 0
 
         def told(done: int, now_s: float) -> None:
-            nonlocal steps
-            steps += 1
-            if steps % _SHOWN_EVERY == 0:
-                bar.update(task, completed=done, at=f"{done:,} requests, {now_s:,.0f} s", refresh=True)
+            bar.update(task, completed=done, at=f"{done:,} requests, {now_s:,.0f} s", refresh=True)
 
         yield told
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence as Durations
+from collections.abc import Sequence as Times
 
 from octavo.backends.base import Backend, Handle, Plan
 from octavo.engine.carrier import Carrier
@@ -164,11 +164,11 @@ class Engine:
             outputs, self._told = (*self._told, *outputs), []
         return Outputs(outputs, self.stats(), self._due_report(started_s))
 
-    def stretch(self, stretch: Stretch, durations: Durations[float]) -> tuple[SequenceOutput, ...]:
+    def stretch(self, stretch: Stretch, times: Times[float]) -> tuple[SequenceOutput, ...]:
         """The next steps at once, on a clock that has been moved over them: see `Stretch.advance`."""
         self._scheduler.lasted(self._duration_s)
-        stretch.advance(durations)
-        self._duration_s = durations[-1]
+        stretch.advance(times)
+        self._duration_s = times[-1] - times[-2]
         return self._scheduler.take_outputs()
 
     def _look_for_progress(self) -> None:

@@ -6,6 +6,8 @@ Knows counts, no sequence. The kinds of waste are those of PagedAttention (Kwon 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 __all__ = ["Accounting", "MemoryUse", "Report"]
@@ -89,6 +91,47 @@ class Accounting:
         if counted:
             self._duplicate[0] += use.duplicate
             self._duplicate[1] += use.stored
+
+    def observe_on(
+        self,
+        use: MemoryUse,
+        *,
+        stored: int,
+        allocated: Sequence[int],
+        seconds: Sequence[float],
+        running: int,
+        idle_slots: int,
+    ) -> MemoryUse:
+        """In each of the next steps `stored` tokens more than before are stored, and `allocated` [steps] more are
+        allocated. As `observe` after each, but for the last one, of which `seconds` [steps - 1] does not tell; how
+        memory is used in that."""
+        sums, all_s = self._sums, self.seconds
+        total, external, shared = sums["total"], sums["external"], sums["shared"]
+        held, kept, internal = sums["allocated"], sums["stored"], sums["internal"]
+        runs, idle = sums["running"], sums["idle_slots"]
+        now_held, now_stored = use.allocated, use.stored
+        seen: tuple[int, int] | None = None
+        for more, lasted_s in zip(allocated, (*seconds, 0.0), strict=True):
+            now_held += more
+            now_stored += stored
+            if lasted_s > 0:
+                seen = (now_held, now_stored)
+                all_s += lasted_s
+                total += lasted_s * use.total
+                held += lasted_s * now_held
+                kept += lasted_s * now_stored
+                internal += lasted_s * max(now_held - now_stored, 0)
+                external += lasted_s * use.external
+                shared += lasted_s * use.shared
+                runs += lasted_s * running
+                idle += lasted_s * idle_slots
+        if seen is not None:
+            self.now = msgspec.structs.replace(use, allocated=seen[0], stored=seen[1])
+        self.seconds = all_s
+        self.most_running = max(self.most_running, running)
+        sums.update(total=total, external=external, shared=shared, allocated=held, stored=kept)
+        sums.update(internal=internal, running=runs, idle_slots=idle)
+        return msgspec.structs.replace(use, allocated=now_held, stored=now_stored)
 
     def mean(self, name: str) -> float:
         """Over time."""

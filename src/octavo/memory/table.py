@@ -78,6 +78,10 @@ class BlockTable:
             at = min(at, index)
         return Growth(at, tuple(self.blocks[at:last]), copy)
 
+    def append(self) -> None:
+        """A block more. Raises OutOfBlocks."""
+        self.blocks += self._pool.allocate(1)
+
     def shrink(self, end: int) -> None:
         """Give back the blocks behind position `end` − 1."""
         keep = -(-end // self._block_size)

@@ -40,6 +40,10 @@ class Places:
             return False
         return not any(self.lacking(group, names, running))
 
+    @property
+    def free_slots(self) -> int:
+        return len(self._slots)
+
     def lacking_slots(self, group: Items[Sequence]) -> int:
         """How many slots are missing for that; less than 0 where there are more."""
         return len(group) + len(siblings_of(group[0])) - len(self._slots)
@@ -95,6 +99,13 @@ class Places:
         growths = tuple([table.grow(start, end) for table in sequence.tables])
         sequence.writable = min(len(table.blocks) for table in sequence.tables) * self._block_size
         return growths
+
+    def lengthen(self, sequence: Sequence) -> None:
+        """A block more in every table of a sequence that fills all it has, none of which it shares from its next token
+        on. Raises OutOfBlocks, changing nothing, where a pool is empty and the others are as full."""
+        for table in sequence.tables:
+            table.append()
+        sequence.writable += self._block_size
 
     def shrink(self, sequence: Sequence) -> None:
         """Give back what was taken for tokens behind those computed: drafts that were wrong."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-
-import msgspec
+from collections.abc import Sequence as Items
 
 from octavo.memory.accounting import Accounting, MemoryUse, Report
 from octavo.scheduling.places import Places
@@ -30,13 +29,13 @@ class Reporter:
         self._counted = False
 
     @property
-    def counts_next(self) -> bool:
-        """Duplicates will be looked for in the next step."""
-        return self._steps % _DUPLICATES_EVERY == 0
+    def counts_in(self) -> int:
+        """So many steps, and duplicates will be looked for in the one after them."""
+        return -self._steps % _DUPLICATES_EVERY
 
     def look(self, running: Collection[Sequence], kept: Collection[Sequence], waiting: int) -> None:
         """This is held in the step that begins."""
-        self._counted = self.counts_next
+        self._counted = not self.counts_in
         self._steps += 1
         self._running, self._idle_slots = len(running), len(kept)
         size, pools = self._config.limits.block_size, self._places.pools
@@ -52,12 +51,21 @@ class Reporter:
             shared=size * (held - used),
         )
 
-    def look_on(self, running: int) -> None:
-        """In the next step nothing is new, but that each of those that run has one token more."""
+    def look_on(self, running: int, grown: Items[int], durations: Items[float]) -> None:
+        """In the next steps nothing is new, but that each of those that run has one token more, and that they took
+        `grown` [steps] blocks in every group. All steps but the last took `durations`. In none of them duplicates are
+        looked for."""
+        pools = len(self._places.pools)
+        self._steps += len(grown)
+        self._use = self._accounting.observe_on(
+            self._use,
+            stored=running * pools,
+            allocated=[self._config.limits.block_size * pools * blocks for blocks in grown],
+            seconds=durations,
+            running=self._running,
+            idle_slots=self._idle_slots,
+        )
         self._counted = False
-        self._steps += 1
-        stored = self._use.stored + running * len(self._places.pools)
-        self._use = msgspec.structs.replace(self._use, stored=stored)
 
     def lasted(self, seconds: float) -> None:
         """The step that was looked at has ended."""

@@ -54,7 +54,7 @@ class Scheduler:
         self.step_time = StepTime(config.measured)
         self.counters = Counters()
         self.verifier = Verifier(self.places, self.order, self.counters)
-        self._reporter = Reporter(config, self.places)
+        self.reporter = Reporter(config, self.places)
         self.running: list[Sequence] = []
         """Sequences that hold a slot and a table, in the one order."""
         self.waiting = Waiting(self.order)
@@ -104,7 +104,7 @@ class Scheduler:
         self._timed = budget.load
         if plan.rows:
             self._flights[plan.step] = flight
-            self.stepped(budget.load, looked=True)
+            self.stepped((budget.load,))
         return plan
 
     def commit(self, plan: Plan, samples: Samples) -> None:
@@ -125,7 +125,7 @@ class Scheduler:
             if not sequence.finished:
                 self._finish(sequence, End("length"))
         if self.kept and not self.running:
-            self._end_batch()
+            self.end_batch()
 
     def owners_of(self, plan: Plan) -> Items[tuple[Sequence, int, int]]:
         """Of a plan in flight, as in `Flight.owners`."""
@@ -136,7 +136,7 @@ class Scheduler:
         return request_id in self._requests
 
     def in_flight(self) -> Iterable[str]:
-        """The requests that plans in flight compute for."""
+        """The requests that plans in flight compute for; nothing while none flies."""
         return dict.fromkeys([s.request.id for f in self._flights.values() for s in f.advancing])
 
     def give_up(self) -> str:
@@ -149,46 +149,50 @@ class Scheduler:
 
     def report(self) -> Report:
         """What the memory was good for, since the start."""
-        return self._reporter.report(self.counters, idle=self.idle)
+        return self.reporter.report(self.counters, idle=self.idle)
 
     @property
     def expected_s(self) -> float:
         """How long the step that begins should take; 0 while that is not known."""
         return self.step_time.predict(self._timed)
 
-    # ---- what `stretch` calls: the parts of a step that it does not do itself
-
-    @property
-    def settled(self) -> bool:
-        """Nothing flies, and nothing is kept for a batch."""
-        return not (self._flights or self.kept)
-
+    # ---- what `stretch` calls
     def lasted(self, seconds: float) -> None:
         """The step before took so long."""
         if self._timed.tokens:
-            self.step_time.observe(self._timed, seconds - self._drafting_s)
-            self._reporter.lasted(seconds)
+            if self.config.times_steps:
+                self.step_time.observe(self._timed, seconds - self._drafting_s)
+            self.reporter.lasted(seconds)
 
-    @property
-    def looks_closely(self) -> bool:
-        """The report wants to see all sequences in the next step."""
-        return self._reporter.counts_next
+    def stepped(
+        self, loads: Items[StepLoad], grown: Items[int] | None = None, durations: Items[float] = ()
+    ) -> None:
+        """Steps begin. `grown`: the report need not look at them, as `Reporter.look_on` has it."""
+        self._timed = loads[-1]
+        self.counters.steps += len(loads)
+        self.counters.step_tokens += sum([load.tokens for load in loads])
+        self.counters.idle_slot_steps += len(loads) * len(self.kept)
+        if grown is None:
+            self.reporter.look(self.running, self.kept, len(self.waiting))
+            return
+        if self.config.times_steps:
+            for load, seconds in zip(loads, durations, strict=False):
+                self.step_time.observe(load, seconds)
+        self.reporter.look_on(len(self.running), grown, durations)
 
-    def stepped(self, load: StepLoad, *, looked: bool) -> None:
-        """A step begins. `looked`: tables may have changed; else each sequence has one token more, and that is all."""
-        self._timed = load
-        self.counters.steps += 1
-        self.counters.step_tokens += load.tokens
-        self.counters.idle_slot_steps += len(self.kept)
-        if looked:
-            self._reporter.look(self.running, self.kept, len(self.waiting))
-        else:
-            self._reporter.look_on(len(self.running))
+    def tell(self, sequence: Sequence, samples: Samples) -> None:
+        """Tokens that were not committed here; the sequence has them. It ends where they are all that it may have."""
+        self.counters.generation_tokens += len(samples)
+        ended = sequence.output_tokens >= sequence.request.max_output
+        self._outbox.append(output_of(sequence, tuple(samples), End("length") if ended else None))
+        if ended:
+            self._remove(sequence, keep=self.policy.batched)
 
-    def tell(self, output: SequenceOutput) -> None:
-        """Of `len(output.samples)` tokens that were not committed here."""
-        self._outbox.append(output)
-        self.counters.generation_tokens += len(output.samples)
+    def end_batch(self) -> None:
+        """Nobody runs any more: what was kept is free."""
+        for sequence in self.kept:
+            self.places.take_back(sequence)
+        self.kept.clear()
 
     def take_outputs(self) -> tuple[SequenceOutput, ...]:
         """Everything to be told since the last call."""
@@ -256,7 +260,7 @@ class Scheduler:
             self.running.sort(key=self.order.rank)
             self._sorted = self.order.plain
         if self.kept and not self.running:  # the last one of the batch was aborted
-            self._end_batch()
+            self.end_batch()
         self._closed = self.policy.batched and bool(self.running)
         for slack_only in (False, True):
             decodes: list[Sequence] = []
@@ -322,7 +326,7 @@ class Scheduler:
             return
         while (growths := self.places.grow(sequence, sequence.computed + wanted)) is None:
             if self.kept and self.running == [sequence]:
-                self._end_batch()
+                self.end_batch()
                 continue
             self._preempt(self.running[-1], advances, budget)
             self._closed = True  # what was just taken from a sequence is not for a new one
@@ -484,11 +488,6 @@ class Scheduler:
         if not request.sequences:
             del self._requests[request.id]
             self.order.leave(request)
-
-    def _end_batch(self) -> None:
-        for sequence in self.kept:
-            self.places.take_back(sequence)
-        self.kept.clear()
 
     def _piece(self, sequence: Sequence, token: int) -> bytes:
         return self.vocabulary.bytes_of(token, sequence.request.hides(token))

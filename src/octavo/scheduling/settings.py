@@ -30,6 +30,9 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     """Of requests without a profile."""
     aging_s: float = 60.0
     """How long a request waits until it counts as one priority earlier; 0: never."""
+    times_steps: bool = True
+    """Whether it learns from each step how long others will take. Without it no target for a step can be kept: only
+    where no request has one, and nothing is guessed ahead."""
     measured: tuple[TimedLoad, ...] = ()
     """Steps that were timed before the first."""
     disk_fetches: int = 0

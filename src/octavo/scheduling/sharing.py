@@ -25,7 +25,7 @@ class Sharing:
         self.prefixes = PrefixCache(pools)
         self.swap = Swap(self.prefixes, pools, block_size, fetches) if enabled and fetches else None
         self._block_size = block_size
-        self._enabled = enabled
+        self.enabled = enabled
         self._computing: dict[bytes, Sequence] = {}
 
     def found(self, sequence: Sequence) -> Items[bytes] | None:
@@ -51,7 +51,7 @@ class Sharing:
             sequence.cached_tokens = min(sequence.computed, sequence.prompt_tokens)
         sequence.begun = True
         sequence.asked = 0
-        if self._enabled:
+        if self.enabled:
             for name in sequence.chain.names(sequence.tokens, len(sequence.tokens) // size)[blocks:]:
                 self._computing.setdefault(name, sequence)
 
@@ -60,7 +60,7 @@ class Sharing:
         # A token that could not be chosen was computed and is not known: no name without it.
         end = min(end, len(sequence.tokens))
         stored, full = sequence.stored // self._block_size, end // self._block_size
-        if not self._enabled or full <= stored:
+        if not self.enabled or full <= stored:
             return
         names = sequence.chain.names(sequence.tokens, full)
         for at in range(stored, full):
@@ -83,7 +83,7 @@ class Sharing:
     def _beginning(self, sequence: Sequence) -> Items[bytes]:
         """The names of all blocks that it may take over: its last token is always computed, and where something is
         wanted of each token of the prompt, all are."""
-        if not self._enabled or not sequence.request.reads_cache:
+        if not self.enabled or not sequence.request.reads_cache:
             return ()
         return sequence.chain.names(sequence.tokens, (len(sequence.tokens) - 1) // self._block_size)
 

@@ -5,11 +5,12 @@ A simulation of hours lives on this. It knows what a step of the scheduler does,
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Durations
+from collections.abc import Iterator
+from collections.abc import Sequence as Times
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from octavo.backends.base import TokenSample
-from octavo.scheduling.ends import output_of
 from octavo.scheduling.sequence import Sequence
 from octavo.timing.step_time import StepLoad
 
@@ -18,127 +19,224 @@ if TYPE_CHECKING:
 
 __all__ = ["Stretch"]
 
+_BEGINS, _FILLS = range(2)
+"""Of a block: it is taken before the step, and known to others after it."""
+
 
 class Stretch:
-    """The next steps of a scheduler between two of its own, if each chooses `token` for every sequence."""
+    """The next steps of a scheduler between two of its own, if each chooses `token` for every sequence and no message
+    comes. It is good until the scheduler does anything else."""
 
     def __init__(self, scheduler: Scheduler, token: int) -> None:
         self._scheduler = scheduler
         self._token = token
         self._running = list(scheduler.running)
+        self._left = 0
+        """Steps after which the first sequence has all its tokens."""
+        self._most = self._certain()
 
     def most(self) -> int:
-        """How many steps are certain to be equal if no message comes: no sequence ends, waits, begins, or finds no
-        block. 0 where the next one is not."""
-        scheduler, running = self._scheduler, self._running
-        if (
-            not running
-            or len(running) > scheduler.config.step_tokens
-            or len(scheduler.waiting)
-            or not scheduler.settled
-        ):
+        """How many steps are certain to be equal: no sequence begins or finds no block, and none ends but with the last
+        of them. 0 where the next one is not."""
+        return self._most
+
+    @property
+    def ends(self) -> bool:
+        """Somebody ends with the last one of them."""
+        return 0 < self._most == self._left
+
+    def loads(self, steps: int) -> Iterator[StepLoad]:
+        """What each of the next steps has to do."""
+        count = len(self._running)
+        kv_tokens = sum([one.computed for one in self._running])
+        for _ in range(steps):
+            kv_tokens += count
+            yield StepLoad(count, count, kv_tokens, 0)
+
+    def advance(self, times: Times[float]) -> None:
+        """As if a step began at each of `times` but the last, when the last step has ended, at most `most()`; each was
+        scheduled, computed and committed, but the outputs come together, and the last duration comes with the next
+        inputs. O(steps + sequences) and what begins or fills a block."""
+        steps = len(times) - 1
+        if steps > self._most:
+            raise ValueError(f"{steps} equal steps were asked for, and {self._most} are certain")
+        if steps < 1:
+            return
+        scheduler = self._scheduler
+        moves = _Moves(scheduler, self._running, times, self._token)
+        durations = [end - start for start, end in pairwise(times)]
+        loads = list(self.loads(steps))
+        at = 0
+        while at < steps:
+            if at:
+                scheduler.lasted(durations[at - 1])
+            if (
+                not at or not scheduler.reporter.counts_in
+            ):  # what has ended since the last step is not known yet
+                moves.before(at, _FILLS)
+                moves.computed(at + 1)
+                scheduler.stepped(loads[at : at + 1])
+                at += 1
+            else:
+                until = min(at + scheduler.reporter.counts_in, steps)
+                moves.before(until, _BEGINS)
+                scheduler.stepped(loads[at:until], moves.grown[at:until], durations[at : until - 1])
+                at = until
+        moves.end()
+        samples = (TokenSample(self._token),) * steps
+        for one in list(scheduler.running):
+            one.told, one.total = one.computed, len(one.tokens)
+            scheduler.tell(one, samples)
+        if scheduler.kept and not scheduler.running:
+            scheduler.end_batch()
+
+    # ---- how far it is certain
+
+    def _certain(self) -> int:
+        scheduler, running, token = self._scheduler, self._running, self._token
+        if not running or len(running) > scheduler.config.step_tokens or scheduler.in_flight():
             return 0
         if scheduler.swap is not None:  # a step's plan may say what goes to disk, and here are no plans
             return 0
-        most = scheduler.limits.max_model_len
-        for sequence in running:
-            request = sequence.request
-            ends = self._token in request.end_ids or self._token in request.stop_ids or request.params.stop
+        left = scheduler.limits.max_model_len
+        for one in running:
+            request = one.request
+            outputs = one.total - one.prompt_tokens
             if (
-                sequence.gap != 1
-                or not sequence.output_tokens
-                or ends
+                one.total - one.computed != 1
+                or outputs < 1
+                or one.writable < one.computed
+                or token in request.end_ids
+                or token in request.stop_ids
+                or request.params.stop
+                or request.params.grammar is not None
                 or request.contest
-                or sequence.slack_only
+                or request.targets.slack_only
             ):
                 return 0
-            most = min(most, request.max_output - sequence.output_tokens - 1)
-        if most > 0 and self._finds_blocks(most):
-            return most
-        low, high = 0, max(most, 0)
+            left = min(left, request.max_output - outputs)
+        if left <= 0 or not self._keeps_out():
+            return 0
+        self._left = left
+        if self._finds_blocks(left):
+            return left
+        low, high = 0, left
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self._finds_blocks(middle) else (low, middle - 1)
         return low
 
     def _finds_blocks(self, steps: int) -> bool:
-        for group, pool in enumerate(self._scheduler.places.pools):
-            needed = sum(
-                one.tables[group].needed(one.computed, one.computed + steps) for one in self._running
-            )
-            if needed > pool.free:
-                return False
-        return True
-
-    def advance(self, durations: Durations[float]) -> None:
-        """As if a step for each duration, at most `most()`, were scheduled, computed in so many seconds and committed;
-        but the outputs come together, and the last duration comes with the next inputs. O(steps) where no block begins
-        or is filled."""
-        steps = len(durations)
-        if steps > self.most():
-            raise ValueError(f"{steps} equal steps were asked for, and {self.most()} are certain")
-        scheduler, order = self._scheduler, self._scheduler.order
-        running = self._running
-        starts = [one.computed for one in running]
-        begins, fills = _Calendar(), _Calendar()
-        for place, one in enumerate(running):
-            begins.put(max(one.writable - starts[place], 0), place)
-            fills.put(self._filled(one, starts[place]), place)
-        load = StepLoad(len(running), len(running), sum(starts), 0)
-        for step in range(steps):
-            load = load._replace(kv_tokens=load.kv_tokens + len(running))
-            if step:
-                scheduler.lasted(durations[step - 1])
-            if not order.plain:  # what is computed for a tenant moves it back
-                scheduler.running.sort(key=order.rank)
-                for one in scheduler.running:
-                    order.charge(one.request, 1)
-            looked = scheduler.looks_closely
-            for place in begins.take(step, scheduler.running, running):
-                one = running[place]
-                one.computed = starts[place] + step
-                scheduler.places.grow(one, one.computed + 1)
-                begins.put(max(one.writable - starts[place], step + 1), place)
-                looked = True
-            if looked:
-                for one, start in zip(running, starts, strict=True):
-                    one.computed = start + step + 1
-                    self._learn(one, one.computed)
-            scheduler.stepped(load, looked=looked)
-            for place in fills.take(step, scheduler.running, running):
-                one = running[place]
-                self._learn(one, starts[place] + step + 2)
-                scheduler.places.sharing.store(one, starts[place] + step + 1)
-                fills.put(max(self._filled(one, starts[place]), step + 1), place)
-        for one, start in zip(running, starts, strict=True) if steps else ():
-            one.computed = one.told = start + steps
-            self._learn(one, one.computed + 1)
-            one.total = len(one.tokens)
-            scheduler.tell(output_of(one, (TokenSample(self._token),) * steps))
-
-    def _filled(self, sequence: Sequence, start: int) -> int:
-        """The step after which a block more of it is whole than was stored."""
         size = self._scheduler.limits.block_size
-        return max(sequence.stored // size * size + size - start - 1, 0)
+        needed = 0
+        for one in self._running:
+            needed += max(-(-(one.computed + steps) // size) - one.writable // size, 0)
+        return all(needed <= pool.free for pool in self._scheduler.places.pools)
 
-    def _learn(self, sequence: Sequence, length: int) -> None:
-        """It has `length` tokens now."""
-        sequence.tokens.extend([self._token] * (length - len(sequence.tokens)))
+    def _keeps_out(self) -> bool:
+        """Whoever waits is certain to wait until somebody ends.
+
+        Slots become free with an end only, and so do blocks: what those that run take for their next tokens is
+        promised to them, so that what the first one lacks never becomes less, unless it can begin with a block that is
+        filled meanwhile; such a block ends with `token`.
+        """
+        scheduler, places = self._scheduler, self._scheduler.places
+        if not len(scheduler.waiting) or scheduler.policy.batched:
+            return True
+        if not scheduler.order.plain:
+            return False
+        first = next(scheduler.waiting.ranked(False), None)
+        if first is None or first.request.contest is not None:
+            return False
+        names = places.sharing.found(first)
+        if names is None:
+            return False
+        lacks = any(places.lacking([first], names, self._running))
+        if places.lacking_slots([first]) > 0 and not places.free_slots:
+            return True
+        end = (len(names) + 1) * scheduler.limits.block_size
+        return lacks and (end > len(first.tokens) or first.tokens[end - 1] != self._token)
 
 
-class _Calendar:
-    """What happens to whom in which step: only those are looked at."""
+class _Moves:
+    """What becomes of blocks within a stretch, each in the order in which steps would do it."""
 
-    def __init__(self) -> None:
-        self._places: dict[int, list[int]] = {}
+    def __init__(
+        self, scheduler: Scheduler, running: list[Sequence], times: Times[float], token: int
+    ) -> None:
+        self._scheduler = scheduler
+        self._running = running
+        self._times = times
+        self._steps = len(times) - 1
+        self._starts = [one.computed for one in running]
+        self._charged = self._next = 0
+        self.grown = [0] * self._steps
+        """How many blocks were taken in each step."""
+        self._events = sorted(self._all())
+        for one in running:
+            one.tokens.extend([token] * self._steps)
 
-    def put(self, step: int, place: int) -> None:
-        self._places.setdefault(step, []).append(place)
+    def _all(self) -> Iterator[tuple[int, int, int]]:
+        """In which step which block begins or is filled, by the place of its sequence."""
+        size, names = self._scheduler.limits.block_size, self._scheduler.places.sharing.enabled
+        for place, one in enumerate(self._running):
+            start = one.computed
+            for step in range(one.writable - start, self._steps, size):
+                yield step, _BEGINS, place
+            if names:
+                step = max(one.stored // size * size + size - start - 1, 0)
+                while step < self._steps:
+                    yield step, _FILLS, place
+                    step = (start + step + 1) // size * size + size - start - 1
 
-    def take(self, step: int, order: list[Sequence], running: list[Sequence]) -> list[int]:
-        """Of this step, in the order in which they run in it."""
-        places = self._places.pop(step, [])
-        if len(places) > 1:
-            rank = {one: number for number, one in enumerate(order)}
-            places.sort(key=lambda place: rank[running[place]])
-        return places
+    def before(self, step: int, kind: int) -> None:
+        """Do all that comes before what is of this kind in this step."""
+        events, limit = self._events, (step, kind)
+        while self._next < len(events) and events[self._next][:2] < limit:
+            at, kind, place = events[self._next]
+            places = [place]
+            self._next += 1
+            while self._next < len(events) and events[self._next][:2] == (at, kind):
+                places.append(events[self._next][2])
+                self._next += 1
+            self._do(at, kind, places)
+
+    def computed(self, steps: int) -> None:
+        """So many steps have begun."""
+        for one, start in zip(self._running, self._starts, strict=True):
+            one.computed = start + steps
+
+    def end(self) -> None:
+        """All steps have ended; those that run are in the order of the last one."""
+        self.before(self._steps, _BEGINS)
+        self.computed(self._steps)
+        if not self._scheduler.order.plain:
+            self._arrange(self._steps - 1)
+            self._charge(self._steps)
+
+    def _do(self, step: int, kind: int, places: list[int]) -> None:
+        scheduler, running = self._scheduler, self._running
+        if not scheduler.order.plain:
+            self._arrange(step)
+            if len(places) > 1:
+                rank = {one: number for number, one in enumerate(scheduler.running)}
+                places.sort(key=lambda place: rank[running[place]])
+        if kind == _BEGINS:
+            self.grown[step] = len(places)
+            for place in places:
+                scheduler.places.lengthen(running[place])
+        else:
+            for place in places:
+                scheduler.places.sharing.store(running[place], self._starts[place] + step + 1)
+
+    def _arrange(self, step: int) -> None:
+        """Into the order that they have in this step: what was computed for a tenant has moved it back."""
+        order = self._scheduler.order
+        order.now_s = self._times[step]
+        self._charge(step)
+        self._scheduler.running.sort(key=order.rank)
+
+    def _charge(self, steps: int) -> None:
+        for one in self._running if steps > self._charged else ():
+            self._scheduler.order.charge(one.request, steps - self._charged)
+        self._charged = steps

@@ -1,8 +1,9 @@
 """Several replicas behind a router, each on a clock of its own. Knows no workload.
 
-Always the replica that is furthest behind goes on, so nothing that one does can come too late for another: a request
-that an answer brings about is due when that answer ends or later, and no clock has passed that moment but within a
-step, and whoever is within a step takes nothing in before it ends.
+A replica is left alone until one of its steps can matter to somebody: an answer ends, or a request comes to it. Among
+those steps always the one that begins first is taken, so nothing that one replica does can come too late for another:
+a request that an answer brings about is due when that answer ends or later, and all steps that were taken began before.
+Whoever is within a step takes nothing in before it ends.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ class Cluster:
         """What the router was told: answers that are to come."""
         self._answers: list[tuple[int, int]] = []
         """Answers that it was not told of yet: when, and by whom."""
-        self._busy: list[tuple[int, int]] = []
-        """Of each replica that has work: how far its clock is, and its place."""
+        self._quiet_us: list[int | None] = [None] * len(replicas)
+        """Until when each replica can be left alone; None for one without work."""
+        self._ahead: list[tuple[int, int]] = []
+        """These, with their places, and some that do not hold any more."""
+        self._progress: list[Progress] = []
 
     @property
-    def now_us(self) -> int | None:
-        """How far the replica is that is furthest behind; None where all are idle."""
-        return self._busy[0][0] if self._busy else None
-
-    @property
-    def alone(self) -> bool:
-        """At most one has work: nobody can bring about something for another."""
-        return len(self._busy) <= 1
+    def next_us(self) -> int | None:
+        """When the next step begins of which somebody else can notice anything, of all replicas; None where all are
+        idle."""
+        while self._ahead and self._ahead[0][0] != self._quiet_us[self._ahead[0][1]]:
+            heapq.heappop(self._ahead)  # it was put off, or another one comes before it
+        return self._ahead[0][0] if self._ahead else None
 
     def enter(self, add: Add, at_us: int) -> None:
         """A request comes at this time; times never go back."""
@@ -55,23 +57,48 @@ class Cluster:
         replica = self.replicas[place]
         if replica.idle:
             replica.clock.advance_to(max(replica.clock.now_s(), at_us / 1e6))
-            heapq.heappush(self._busy, (microseconds(replica.clock.now_s()), place))
+        else:
+            self._catch_up(place, at_us)
         replica.add(add)
+        self._look(place)
 
-    def advance(self, until_us: int | None, *, one_step: bool = False) -> Progress:
-        """The next step of whoever is furthest behind, or several equal ones before `until_us`."""
-        at_us, place = self._busy[0]
-        replica = self.replicas[place]
-        progress = replica.advance(at_us if one_step else until_us)
-        now_us = microseconds(replica.clock.now_s())
+    def advance(self) -> None:
+        """The steps of one replica up to `next_us`, and the one that begins then."""
+        if self.next_us is not None:
+            _, place = heapq.heappop(self._ahead)
+            self._quiet_us[place] = None
+            self._note(place, self.replicas[place].advance())
+            self._look(place)
+
+    def catch_up(self, until_us: int) -> None:
+        """All steps of all replicas that begin before this time, which is at most `next_us`."""
+        for place, quiet_us in enumerate(self._quiet_us):
+            if quiet_us is not None:
+                self._catch_up(place, until_us)
+                self._look(place)
+
+    def take_progress(self) -> list[Progress]:
+        """What all steps since the last call have brought; those of one replica in their order."""
+        progress, self._progress = self._progress, []
+        return progress
+
+    def _catch_up(self, place: int, until_us: int) -> None:
+        if (progress := self.replicas[place].catch_up(until_us)) is not None:
+            self._note(place, progress)
+
+    def _note(self, place: int, progress: Progress) -> None:
+        self._progress.append(progress)
+        now_us = microseconds(progress.ends_s[-1])
         for item in progress.items:
             if item.finish_reason is not None:
                 heapq.heappush(self._answers, (now_us, place))
-        if replica.idle:
-            heapq.heappop(self._busy)
-        else:
-            heapq.heapreplace(self._busy, (now_us, place))
-        return progress
+
+    def _look(self, place: int) -> None:
+        replica = self.replicas[place]
+        quiet_us = None if replica.idle else replica.quiet_until_us
+        if quiet_us is not None and quiet_us != self._quiet_us[place]:
+            heapq.heappush(self._ahead, (quiet_us, place))
+        self._quiet_us[place] = quiet_us
 
     def readings(self) -> dict[str, float]:
         """By the names of octavo.bench.readings, of all together; KV use is their mean."""

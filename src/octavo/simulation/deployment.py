@@ -181,6 +181,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             budget_tokens=self.max_step_tokens,
             targets=self.targets,
             aging_s=self.priority_aging_s,
+            times_steps=self.targets != Targets(),  # else nobody asks how long a step takes
         )
 
     def facts(self) -> list[tuple[str, str]]:

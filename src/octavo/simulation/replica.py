@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -22,12 +22,11 @@ from octavo.simulation.guessing import DrawnDraftModel, Guessing, speculator_of
 from octavo.simulation.pace import Pace
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import ManualClock, microseconds
-from octavo.timing.step_time import StepLoad
 
 __all__ = ["VOCABULARY", "Progress", "Replica"]
 
-_LEAST_STRETCH = 3
-"""Equal steps below which it is no cheaper to take them together."""
+_FARTHEST = 32
+"""Equal steps that are looked ahead: what comes in between makes the look useless."""
 VOCABULARY = 1 << 31
 """Tokens that a prompt's ids are taken from: see simulation/prompts.py."""
 
@@ -39,6 +38,17 @@ class Progress:
     items: tuple[SequenceOutput, ...]
     ends_s: tuple[float, ...]
     """When each step ended. With several, each item has one token of every one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Equal steps that come next, if nothing comes between."""
+
+    stretch: Stretch
+    times_s: list[float]
+    """When each begins, and the last ends."""
+    quiet: int
+    """So many of them end no answer: all, or all but the last."""
 
 
 class Replica:
@@ -63,6 +73,8 @@ class Replica:
         self._recorder = recorder
         self.guesses = guessing is not None
         self._fast = fast and guessing is None  # the control of guesses learns from each step
+        if guessing is not None:
+            config = msgspec.structs.replace(config, times_steps=True)
         spec = _spec(config)
         if config.targets.between_s(None, in_first_sentence=True) is not None and not config.measured:
             alone = ManualClock()  # as a server measures steps before it serves
@@ -99,6 +111,7 @@ class Replica:
         """In steps, so far."""
         self._new = False
         """Something was added that no step has seen."""
+        self._ahead: _Ahead | None = None
 
     def add(self, add: Add) -> None:
         self._new = True
@@ -114,45 +127,53 @@ class Replica:
     def stats(self) -> Stats:
         return self.engine.stats()
 
-    def advance(self, until_us: int | None) -> Progress:
-        """The next step; or several, of which each but the last begins and ends before `until_us`, when something comes
-        from outside. A step that has begun goes on over that moment, as it does on a machine."""
-        if self._fast and not self._new and (progress := self._equal_steps(until_us)):
-            return progress
+    @property
+    def quiet_until_us(self) -> int:
+        """When the next step begins in which anything can happen that somebody else sees: an answer ends, a request
+        begins. All steps before are equal, and may as well be taken later."""
+        ahead = self._ahead if self._fast and not self._new else None
+        return microseconds(ahead.times_s[ahead.quiet] if ahead else self.clock.now_s())
+
+    def advance(self) -> Progress:
+        """The steps up to that one, and it too."""
+        ahead = self._ahead if self._fast and not self._new else None
+        if ahead is not None and len(ahead.times_s) > 1:
+            return self._take(ahead, len(ahead.times_s) - 1)
         self._new = False
         began_s = self.clock.now_s()
         items = self.engine.step().items
         self.busy_s += self.clock.now_s() - began_s
+        self._ahead = self._look_ahead()
         return Progress(items, (self.clock.now_s(),))
 
-    def _equal_steps(self, until_us: int | None) -> Progress | None:
+    def catch_up(self, until_us: int) -> Progress | None:
+        """The quiet steps that begin before `until_us`, when something comes from outside; None where there are none. A
+        step that has begun goes on over that moment, as it does on a machine."""
+        ahead = self._ahead
+        if ahead is None or self._new or not self._fast:
+            return None
+        steps = bisect_left(ahead.times_s, until_us, hi=ahead.quiet, key=microseconds)
+        return self._take(ahead, steps) if steps else None
+
+    def _take(self, ahead: _Ahead, steps: int) -> Progress:
+        times_s = ahead.times_s[: steps + 1]
+        self.clock.advance_to(times_s[-1])
+        for begin, end in pairwise(times_s):  # in the order of single steps, so that the sum is the same
+            self.busy_s += end - begin
+        items = self.engine.stretch(ahead.stretch, times_s)
+        self._ahead = self._look_ahead()
+        return Progress(items, tuple(times_s[1:]))
+
+    def _look_ahead(self) -> _Ahead | None:
+        if not self._fast or self.engine.idle:
+            return None
         stretch = Stretch(self.scheduler, TOKEN)
-        most = stretch.most()
-        if most < _LEAST_STRETCH:
+        steps = min(stretch.most(), _FARTHEST)
+        lasting_s = map(self._pace.seconds, stretch.loads(steps))
+        times_s = list(accumulate(lasting_s, initial=self.clock.now_s()))
+        if self._recorder is not None and self._recorder.watches(times_s[0], times_s[-1]):
             return None
-        times = [self.clock.now_s()]
-        for seconds in self._durations(most):
-            if until_us is not None and microseconds(times[-1]) >= until_us:
-                break
-            times.append(times[-1] + seconds)
-        if len(times) <= _LEAST_STRETCH or self._watched(times[0], times[-1]):
-            return None
-        self.clock.advance_to(times[-1])
-        durations = [end - start for start, end in pairwise(times)]
-        for seconds in durations:  # in the order of single steps, so that the sum is the same
-            self.busy_s += seconds
-        return Progress(self.engine.stretch(stretch, durations), tuple(times[1:]))
-
-    def _watched(self, begin_s: float, end_s: float) -> bool:
-        """Somebody wants to see each step of this time."""
-        return self._recorder is not None and self._recorder.watches(begin_s, end_s)
-
-    def _durations(self, steps: int) -> Iterator[float]:
-        running = self.scheduler.running
-        kv_tokens = sum(one.computed for one in running)
-        for _ in range(steps):
-            kv_tokens += len(running)
-            yield self._pace.seconds(StepLoad(len(running), len(running), kv_tokens, 0))
+        return _Ahead(stretch, times_s, steps - (stretch.ends and steps == stretch.most()))
 
 
 def _spec(config: SchedulerConfig) -> ModelSpec:

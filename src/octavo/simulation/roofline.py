@@ -135,35 +135,48 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def seconds(self, load: StepLoad) -> float:
         """Of a step: matrices, attention and exchanges after each other, each bound by arithmetic or by memory."""
         return (
-            self.efficiency.per_step_s
-            + self._matrices_s(load)
+            self._matrices_s(load.tokens, load.samples)
             + self._attention_s(load)
-            + self._exchanges_s(load)
+            + self._exchanges_s(load.tokens)
         )
 
-    def _matrices_s(self, load: StepLoad) -> float:
-        body = max(
-            2 * self._body * load.tokens / self._flops_s, self._body * self.weight_bits / 8 / self._bytes_s
+    @cached_property
+    def _fixed_s(self) -> dict[tuple[int, int], float]:
+        """Of loads that were seen, by tokens and samples: all but attention and exchanges."""
+        return {}
+
+    def _matrices_s(self, tokens: int, samples: int) -> float:
+        """With what a step costs besides."""
+        known = self._fixed_s.get((tokens, samples))
+        if known is not None:
+            return known
+        body, head = self._body, self._head
+        seconds = self.efficiency.per_step_s + max(
+            2 * body * tokens / self._flops_s, body * self.weight_bits / 8 / self._bytes_s
         )
-        if not load.samples:
-            return body
-        return body + max(
-            2 * self._head * load.samples / self._flops_s, self._head * self.weight_bits / 8 / self._bytes_s
-        )
+        if samples:
+            seconds += max(2 * head * samples / self._flops_s, head * self.weight_bits / 8 / self._bytes_s)
+        self._fixed_s[tokens, samples] = seconds
+        return seconds
+
+    @cached_property
+    def _reading_s(self) -> float:
+        """For each stored token that a decode reads: its K and V, or its arithmetic."""
+        return max(self.kv_bytes_per_token / self._bytes_s, self._attention_flops / self._bf16_flops_s)
+
+    @cached_property
+    def _pair_s(self) -> float:
+        return self._attention_flops / self._bf16_flops_s
 
     def _attention_s(self, load: StepLoad) -> float:
         """Decodes read all that is stored of them; prompts are computed in tiles (Dao 2022): arithmetic binds."""
-        reading = max(
-            load.kv_tokens * self.kv_bytes_per_token / self._bytes_s,
-            load.kv_tokens * self._attention_flops / self._bf16_flops_s,
-        )
-        return reading + load.pairs * self._attention_flops / self._bf16_flops_s
+        return load.kv_tokens * self._reading_s + load.pairs * self._pair_s
 
-    def _exchanges_s(self, load: StepLoad) -> float:
+    def _exchanges_s(self, tokens: int) -> float:
         """Two all-reduces a layer; in a ring each sends 2 (n − 1) / n of what is summed."""
         others = self.tensor_parallel - 1
         if not others:
             return 0.0
-        sent = 2 * others / self.tensor_parallel * load.tokens * self.shape.hidden * _ACTIVATION_BYTES
+        sent = 2 * others / self.tensor_parallel * tokens * self.shape.hidden * _ACTIVATION_BYTES
         link = self.hardware.link_gb_s * 1e9 * self.efficiency.link
         return 2 * self.shape.layers * (sent / link + self.efficiency.per_exchange_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import count
 
 from octavo.bench.record import Chunk, Exchange, Kind, Run, ServerSample
 from octavo.engine.messages import Add
@@ -12,7 +13,7 @@ from octavo.scheduling.outputs import SequenceOutput
 from octavo.simulation.asking import Asking
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.prompts import prompt_of
-from octavo.simulation.replica import Progress, Replica
+from octavo.simulation.replica import Replica
 from octavo.timing.clock import microseconds
 from octavo.timing.virtual import only_virtual_time, real_time
 from octavo.workload.agenda import Agenda
@@ -25,6 +26,10 @@ _BEGAN = "1970-01-01T00:00:00Z"
 _CHARACTERS = 4
 """Of a token: a text that nobody wrote."""
 _SAMPLE_US = 1_000_000
+_MOST_SAMPLES = 8192
+"""Of the server, in a run: then every other one is dropped, and they come half as often."""
+_TOLD_EVERY = 1000
+"""Events between two calls for who shows how far it is."""
 _ONCE = Asking()
 
 
@@ -70,31 +75,38 @@ class _Simulation:
         self._done: list[Exchange] = []
         self._server: list[ServerSample] = []
         self._sample_due_us = 0
+        self._every_us = _SAMPLE_US
 
     def run(self, run: Run) -> Run:
         """Fill it."""
         cluster, agenda = self._cluster, self._agenda
-        while True:
-            now_us, next_us = cluster.now_us, agenda.next_us
-            if next_us is not None and (now_us is None or next_us <= now_us):
-                self._let_in(next_us)
-                continue
-            if now_us is None:
+        for events in count():
+            step_us, next_us = cluster.next_us, agenda.next_us
+            if next_us is not None and (step_us is None or next_us <= step_us):
+                if self._sample_due_us < next_us:
+                    self._sample(self._sample_due_us)
+                else:
+                    self._let_in(next_us)
+            elif step_us is None:
                 break
-            if now_us >= self._sample_due_us:
-                self._sample(now_us)
-            due_us = self._sample_due_us
-            until_us = due_us if next_us is None else min(next_us, due_us)
-            # Several steps at once only where no answer of another replica can bring about a request between them.
-            self._take(cluster.advance(until_us, one_step=bool(agenda.waiting) and not cluster.alone))
-            if self._on_progress is not None:
-                with real_time():
-                    self._on_progress(len(self._done), now_us / 1e6)
+            elif self._sample_due_us <= step_us:
+                self._sample(self._sample_due_us)
+            else:
+                cluster.advance()
+                self._take()
+            if self._on_progress is not None and events % _TOLD_EVERY == 0:
+                self._tell(min(at_us for at_us in (step_us, next_us) if at_us is not None))
         run.end_us = max((one.end_us for one in self._done), default=0)
-        self._sample(run.end_us)
+        self._server.append(ServerSample(run.end_us, self._cluster.readings()))
+        self._tell(run.end_us)
         run.exchanges = sorted(self._done, key=lambda one: one.index)
         run.server = self._server
         return run
+
+    def _tell(self, now_us: int) -> None:
+        if self._on_progress is not None:
+            with real_time():
+                self._on_progress(len(self._done), now_us / 1e6)
 
     def _let_in(self, until_us: int) -> None:
         for at_us, request in self._agenda.take(until_us):
@@ -118,18 +130,21 @@ class _Simulation:
         service = Service(priority=request.priority, tenant=request.tenant or "")
         at_us = exchange.intended_us
         self._cluster.enter(Add(str(request.index), prompt, params, at_us / 1e6, service=service), at_us)
+        self._take()
         return True
 
-    def _take(self, progress: Progress) -> None:
-        ends_us = [microseconds(end) for end in progress.ends_s]
-        for item in progress.items:
-            exchange = self._open[item.request_id]
-            _note(exchange, item, ends_us, together=self._asking.n > 1)
-            if item.finish_reason is not None and self._ends(item.request_id):
-                _finish(exchange, ends_us[-1])
-                del self._open[item.request_id]
-                self._done.append(exchange)
-                self._agenda.answered(exchange.index, exchange.end_us)
+    def _take(self) -> None:
+        """Note what steps have brought."""
+        for progress in self._cluster.take_progress():
+            ends_us = [microseconds(end) for end in progress.ends_s]
+            for item in progress.items:
+                exchange = self._open[item.request_id]
+                _note(exchange, item, ends_us, together=self._asking.n > 1)
+                if item.finish_reason is not None and self._ends(item.request_id):
+                    _finish(exchange, ends_us[-1])
+                    del self._open[item.request_id]
+                    self._done.append(exchange)
+                    self._agenda.answered(exchange.index, exchange.end_us)
 
     def _ends(self, request_id: str) -> bool:
         """One of its answers has ended: was it the last?"""
@@ -142,9 +157,15 @@ class _Simulation:
             del self._answers[request_id]
         return not left
 
-    def _sample(self, now_us: int) -> None:
-        self._sample_due_us = now_us + _SAMPLE_US
-        self._server.append(ServerSample(now_us, self._cluster.readings()))
+    def _sample(self, at_us: int) -> None:
+        """As things stand when all steps that began before have brought what they bring."""
+        self._cluster.catch_up(at_us)
+        self._take()
+        self._server.append(ServerSample(at_us, self._cluster.readings()))
+        if len(self._server) >= _MOST_SAMPLES:
+            del self._server[1::2]
+            self._every_us *= 2
+        self._sample_due_us += self._every_us
 
 
 def _note(exchange: Exchange, item: SequenceOutput, ends_us: list[int], *, together: bool) -> None:
