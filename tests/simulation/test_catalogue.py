@@ -6,6 +6,8 @@ import pytest
 
 from octavo.errors import InvalidParameter
 from octavo.simulation.catalogue import Shape, hardware, hardware_names, model, model_names
+from octavo.simulation.roofline import Roofline
+from octavo.timing.step_time import StepLoad
 
 every_model = pytest.mark.parametrize("name", model_names())
 
@@ -48,3 +50,29 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
     with pytest.raises(InvalidParameter, match="model 'gpt' is unknown; there are opt-13b, "):
         model("gpt")
     assert isinstance(model("LLaMA-3-8B"), Shape)
+
+
+def test_what_people_ask_for_is_there() -> None:
+    assert {
+        "a100-40", "a100-80", "h100", "h200", "b200", "l4", "l40s", "a10g", "t4", "rtx3090", "rtx4090", "mi300x",
+        "laptop-cpu",
+    } <= set(hardware_names())  # fmt: skip
+    assert {
+        "opt-13b", "opt-66b", "opt-175b", "llama-7b", "llama-13b", "llama-3-8b", "llama-3-70b", "mistral-7b",
+        "yi-34b", "falcon-180b", "qwen2.5-7b", "smollm2-135m",
+    } <= set(model_names())  # fmt: skip
+
+
+@every_model
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_every_model_runs_somewhere_with_every_width(name: str, bits: int) -> None:
+    """On as many H100 as its weights need: a step of one token takes what reading them takes, or more."""
+    shape = model(name)
+    counts = [count for count in range(1, 17) if shape.heads % count == 0]
+    needed = next(count for count in counts if shape.parameters * bits / 8 < 0.85 * count * 80e9)
+    pace = Roofline(
+        hardware=hardware("h100"), shape=shape, weight_bits=bits, kv_bits=bits, tensor_parallel=needed
+    )
+    read_s = (shape.parameters - shape.embedding) * bits / 8 / (3350e9 * needed)
+    assert pace.kv_tokens() > shape.context / 2
+    assert read_s < pace.seconds(StepLoad(1, 1, 1, 0)) < 2 * read_s + 0.006

@@ -64,9 +64,29 @@ def test_two_accelerators_halve_the_work_and_exchange_sums() -> None:
     assert two.seconds(StepLoad(1000, 0, 0, 0)) == pytest.approx(10e-3 + 20 * (20e-6 + 1e-6))
 
 
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_fewer_bits_are_read_sooner_and_multiplied_alike(bits: int) -> None:
+    """1.005e9 parameters are read in bits/16 of 2.01 ms; K and V of a million tokens in bits/16 of 20 ms. Arithmetic is
+    that of bf16 unless it is said otherwise, so the critical batch falls with the weights."""
+    few = roofline(weight_bits=bits, kv_bits=bits)
+    assert few.seconds(StepLoad(1, 1, 0, 0)) == pytest.approx(2.01e-3 * bits / 16)
+    stored = few.seconds(StepLoad(1, 1, 1_000_000, 0)) - few.seconds(StepLoad(1, 1, 0, 0))
+    assert stored == pytest.approx(20e-3 * bits / 16)
+    assert few.seconds(StepLoad(1000, 0, 0, 0)) == pytest.approx(20e-3)
+    assert few.critical_batch == pytest.approx(100 * bits / 16)
+    assert few.kv_tokens(0.9) == int((9e9 - 2.02e9 * bits / 16) / (20_000 * bits / 16))
+
+
+def test_more_accelerators_than_kv_heads_keep_copies() -> None:
+    """Five KV heads on two are three each, of which one is in both; on ten each is in two."""
+    assert roofline(tensor_parallel=2).kv_bytes_per_token == 20_000 * 6 / 5
+    assert roofline(tensor_parallel=5).kv_bytes_per_token == 20_000
+    assert roofline(tensor_parallel=10).kv_bytes_per_token == 40_000
+
+
 def test_what_fits_in_memory() -> None:
     assert roofline().kv_tokens(0.9) == int((9e9 - 2.02e9) / 20_000)
-    assert roofline(tensor_parallel=2).kv_tokens(0.9) == int((18e9 - 2.02e9) / 20_000)
+    assert roofline(tensor_parallel=5).kv_tokens(0.9) == int((45e9 - 2.02e9) / 20_000)
     with pytest.raises(
         CapacityError, match=r"141\.1 GB with 16 bits, and 90% of 1 × NVIDIA H100 SXM are 72\.0 GB"
     ):

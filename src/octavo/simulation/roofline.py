@@ -105,7 +105,11 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def kv_bytes_per_token(self) -> float:
-        return self.shape.kv_bytes_per_token(self.kv_bits)
+        """On all accelerators together. Each has the K and V of its query heads: where these are fewer than a KV head
+        serves, several accelerators keep the same."""
+        each = -(-self.shape.kv_heads // self.tensor_parallel)
+        copies = each * self.tensor_parallel / self.shape.kv_heads
+        return copies * self.shape.kv_bytes_per_token(self.kv_bits)
 
     @property
     def critical_batch(self) -> float:
