@@ -163,7 +163,7 @@ def test_of_several_runs_the_damaged_one_is_named_and_events_after_done_are_none
     made = record()
     after = record().runs[0]
     last = after.exchanges[0]
-    last.chunks += [Chunk(900, 0, 0, Kind.DONE), Chunk(950, 0, 0, Kind.USAGE)]
+    last.chunks = [*last.chunks, Chunk(900, 0, 0, Kind.DONE), Chunk(950, 0, 0, Kind.USAGE)]
     made.runs = [after, record().runs[0]]
     made.write(tmp_path / "x.json")
     assert Record.read(tmp_path / "x.json") == made

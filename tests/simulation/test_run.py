@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,8 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.backends.base import Limits
-from octavo.bench.record import Run
+from octavo.bench.measures import measure
+from octavo.bench.record import Record, Run
+from octavo.bench.slo import Slo
+from octavo.bench.ticks import Ticks
+from octavo.bench.window import whole
 from octavo.scheduling.settings import SchedulerConfig
+from octavo.simulation.asking import Asking
 from octavo.simulation.pace import LinearPace
 from octavo.simulation.replica import Replica
 from octavo.simulation.run import simulate
@@ -176,3 +182,40 @@ def test_progress_is_told_in_real_time() -> None:
     replica = Replica(config(), LinearPace(per_step_s=0.01), ManualClock())
     simulate(replica, [request(0, 0.0, 10, 30), request(1, 0.1, 10, 3)], on_progress=note)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen) and seen[-1][0] == 2
+
+
+def test_a_compact_run_says_the_same_as_one_with_all_its_chunks(tmp_path: Path) -> None:
+    """All measures, to the last bit, with targets, groups and an answer that failed; and the file."""
+    workload = msgspec.structs.replace(load_workload("chat"), requests=60).at_rate(6.0)
+    pace = LinearPace(per_step_s=0.008, per_token_s=3e-5, per_kv_token_s=7e-8)
+    requests = [
+        *requests_of(workload),
+        request(60, 20.0, 20_000, 5),
+        request(61, 20.5, 5, 1, tenant="other", priority=1),
+    ]
+    full, compact = (
+        simulate(Replica(config(max_slots=8), pace, ManualClock()), requests, compact=compact)
+        for compact in (False, True)
+    )
+    assert all(isinstance(one.chunks, Ticks) for one in compact.exchanges)
+    slo = Slo.parse("ttft_p99<1s,itl_p99<30ms,tpot_p50<20ms")
+    for window in (None, whole(full)):
+        assert measure(full, slo=slo, window=window) == measure(compact, slo=slo, window=window)
+    for number, run in enumerate((full, compact)):
+        record = Record(octavo="0", url="simulated", model="m", api="completions", name="chat", runs=[run])
+        record.write(tmp_path / f"{number}.json")
+    assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()
+
+
+def test_a_compact_answer_with_several_tokens_in_a_step_is_kept_in_full() -> None:
+    asked = [request(0, 0.0, 20, 12), request(1, 0.01, 20, 7)]
+    full, compact = (
+        simulate(
+            Replica(config(), LinearPace(per_step_s=0.01), ManualClock()),
+            asked,
+            asking=Asking(n=3),
+            compact=compact,
+        )
+        for compact in (False, True)
+    )
+    assert msgspec.json.encode(full) == msgspec.json.encode(compact)

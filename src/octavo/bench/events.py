@@ -6,7 +6,7 @@ A run has millions of events, so nothing here is done for one event at a time bu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.bench.distribution import Floats, Ints
-from octavo.bench.record import Chunk, Exchange
+from octavo.bench.record import Exchange
+from octavo.bench.ticks import Ticks
 
 __all__ = ["Bools", "Events", "maybe", "whole"]
 
@@ -87,8 +88,23 @@ class Events:
 def _column(
     exchanges: list[Exchange], name: str, total: int, kind: type[np.signedinteger[Any]]
 ) -> NDArray[Any]:
-    events: chain[Chunk] = chain.from_iterable(one.chunks for one in exchanges)
-    return np.fromiter(map(attrgetter(name), events), kind, total)
+    """A field of all chunks. Neighbours that are kept in the same way are read together."""
+    column = np.empty(total, dtype=kind)
+    at = 0
+    for ticks, some in groupby(
+        (one.chunks for one in exchanges), key=lambda chunks: isinstance(chunks, Ticks)
+    ):
+        if ticks:
+            for chunks in some:
+                assert isinstance(chunks, Ticks)
+                column[at : at + len(chunks)] = chunks.column(name)
+                at += len(chunks)
+            continue
+        held = list(some)
+        many = sum(map(len, held))
+        column[at : at + many] = np.fromiter(map(attrgetter(name), chain.from_iterable(held)), kind, many)
+        at += many
+    return column
 
 
 def whole(exchanges: Sequence[Exchange], name: str) -> Ints:

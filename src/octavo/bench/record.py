@@ -6,6 +6,7 @@ Knows the file, not what is computed from it. Times are whole microseconds from 
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from enum import IntFlag
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,8 @@ class Exchange(msgspec.Struct, kw_only=True):
     message: str | None = None
     """What the server or the system said of the error, cut."""
     request_id: str | None = None
-    chunks: list[Chunk] = []
+    chunks: Sequence[Chunk] = []
+    """In the order in which they came."""
 
     @classmethod
     def of(cls, request: Request, *, intended_us: int, end_us: int, **happened: Any) -> Exchange:
@@ -193,7 +195,7 @@ class Record(msgspec.Struct, kw_only=True):
 
         Raises BenchError.
         """
-        data = msgspec.json.encode(self)
+        data = msgspec.json.encode(self, enc_hook=_listed)
         if path.suffix == ".gz":
             data = gzip.compress(data, compresslevel=5, mtime=0)
         try:
@@ -227,6 +229,12 @@ class Record(msgspec.Struct, kw_only=True):
                 where = f"run {place + 1}, " if len(record.runs) > 1 else ""
                 raise BenchError(f"{path}: {where}{wrong}; the record was damaged or edited.")
         return record
+
+
+def _listed(value: object) -> list[object]:
+    if isinstance(value, Sequence):  # chunks that are kept in another way
+        return list(value)
+    raise NotImplementedError(f"a record has no {type(value).__name__}")
 
 
 _LONGEST_US = 400 * 86_400 * 1_000_000

@@ -31,6 +31,7 @@ class Stretch:
         self._scheduler = scheduler
         self._token = token
         self._running = list(scheduler.running)
+        self._loads: list[StepLoad] = []
         self._left = 0
         """Steps after which the first sequence has all its tokens."""
         self._most = self._certain()
@@ -45,13 +46,13 @@ class Stretch:
         """Somebody ends with the last one of them."""
         return 0 < self._most == self._left
 
-    def loads(self, steps: int) -> Iterator[StepLoad]:
+    def loads(self, steps: int) -> list[StepLoad]:
         """What each of the next steps has to do."""
-        count = len(self._running)
-        kv_tokens = sum([one.computed for one in self._running])
-        for _ in range(steps):
-            kv_tokens += count
-            yield StepLoad(count, count, kv_tokens, 0)
+        if len(self._loads) < steps:
+            count = len(self._running)
+            first = sum([one.computed for one in self._running]) + count
+            self._loads = [StepLoad(count, count, first + step * count, 0) for step in range(steps)]
+        return self._loads[:steps]
 
     def advance(self, times: Times[float]) -> None:
         """As if a step began at each of `times` but the last, when the last step has ended, at most `most()`; each was
@@ -65,7 +66,7 @@ class Stretch:
         scheduler = self._scheduler
         moves = _Moves(scheduler, self._running, times, self._token)
         durations = [end - start for start, end in pairwise(times)]
-        loads = list(self.loads(steps))
+        loads = self.loads(steps)
         at = 0
         while at < steps:
             if at:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 from itertools import count
 
 from octavo.bench.record import Chunk, Exchange, Kind, Run, ServerSample
+from octavo.bench.ticks import Ticks
 from octavo.engine.messages import Add
 from octavo.errors import ClientError
 from octavo.scheduling.inputs import Service
@@ -41,16 +43,18 @@ def simulate(
     clients: int | None = None,
     seed: int = 0,
     rate: float | None = None,
+    compact: bool = False,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> Run:
-    """Run until every request has its answer. `asking`: how each is asked. `clients`: of a closed loop.
+    """Run until every request has its answer. `asking`: how each is asked. `clients`: of a closed loop. `compact`: keep
+    the events of answers as `Ticks` where each has one token, for runs of a million requests.
 
     `on_progress`: called now and then with requests answered and seconds of virtual time. Every request enters at the
     first step of its replica that begins at its time or later, as a message does that reaches an engine.
     """
     cluster = Cluster([served]) if isinstance(served, Replica) else served
     with only_virtual_time():
-        return _Simulation(cluster, Agenda(requests, clients=clients), asking, on_progress).run(
+        return _Simulation(cluster, Agenda(requests, clients=clients), asking, compact, on_progress).run(
             Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[])
         )
 
@@ -63,11 +67,13 @@ class _Simulation:
         cluster: Cluster,
         agenda: Agenda,
         asking: Asking,
+        compact: bool,
         on_progress: Callable[[int, float], None] | None,
     ) -> None:
         self._cluster = cluster
         self._agenda = agenda
         self._asking = asking
+        self._compact = compact
         self._on_progress = on_progress
         self._open: dict[str, Exchange] = {}
         self._answers: dict[str, int] = {}
@@ -111,6 +117,7 @@ class _Simulation:
     def _let_in(self, until_us: int) -> None:
         for at_us, request in self._agenda.take(until_us):
             exchange = Exchange.of(request, intended_us=at_us, sent_us=at_us, end_us=at_us, counted="usage")
+            exchange.chunks = Ticks(_CHARACTERS) if self._compact else []
             if self._enter(request, exchange):
                 self._open[str(request.index)] = exchange
             else:
@@ -136,7 +143,7 @@ class _Simulation:
     def _take(self) -> None:
         """Note what steps have brought."""
         for progress in self._cluster.take_progress():
-            ends_us = [microseconds(end) for end in progress.ends_s]
+            ends_us = array("q", map(microseconds, progress.ends_s))
             for item in progress.items:
                 exchange = self._open[item.request_id]
                 _note(exchange, item, ends_us, together=self._asking.n > 1)
@@ -168,19 +175,26 @@ class _Simulation:
         self._sample_due_us += self._every_us
 
 
-def _note(exchange: Exchange, item: SequenceOutput, ends_us: list[int], *, together: bool) -> None:
+def _note(exchange: Exchange, item: SequenceOutput, ends_us: array[int], *, together: bool) -> None:
     """A step's tokens, or those of several equal steps: one each. `together`: what several answers of the request bring
     in a step is one event."""
-    tokens = len(item.samples)
+    tokens, chunks = len(item.samples), exchange.chunks
     if item.cached_tokens:
         exchange.cached_tokens = item.cached_tokens
-    if len(ends_us) > 1:
-        exchange.chunks += [Chunk(at_us, 1, _CHARACTERS, Kind.ANSWER) for at_us in ends_us]
-    elif together and tokens and exchange.chunks and exchange.chunks[-1].at_us == ends_us[0]:
-        exchange.chunks[-1].tokens += tokens
-        exchange.chunks[-1].characters += tokens * _CHARACTERS
-    elif tokens:
-        exchange.chunks.append(Chunk(ends_us[0], tokens, tokens * _CHARACTERS, Kind.ANSWER))
+    if isinstance(chunks, Ticks) and (together or tokens > len(ends_us)):
+        exchange.chunks = chunks = list(chunks)
+    if isinstance(chunks, Ticks):
+        if tokens:
+            chunks.extend(ends_us)
+    else:
+        assert isinstance(chunks, list)
+        if len(ends_us) > 1:
+            chunks += [Chunk(at_us, 1, _CHARACTERS, Kind.ANSWER) for at_us in ends_us]
+        elif together and tokens and chunks and chunks[-1].at_us == ends_us[0]:
+            chunks[-1].tokens += tokens
+            chunks[-1].characters += tokens * _CHARACTERS
+        elif tokens:
+            chunks.append(Chunk(ends_us[0], tokens, tokens * _CHARACTERS, Kind.ANSWER))
     if item.finish_reason == "error":
         exchange.error, exchange.message = "status", item.error
         exchange.status = 400 if item.refused else 500
@@ -194,6 +208,11 @@ def _finish(exchange: Exchange, end_us: int) -> None:
         exchange.finish_reason = None
         return
     exchange.status = 200
-    exchange.output_tokens = sum(chunk.tokens for chunk in exchange.chunks)
-    if exchange.chunks:
-        exchange.chunks[-1].kind |= Kind.FINISH
+    chunks = exchange.chunks
+    if isinstance(chunks, Ticks):
+        exchange.output_tokens = len(chunks)
+        chunks.finished = True
+        return
+    exchange.output_tokens = sum(chunk.tokens for chunk in chunks)
+    if chunks:
+        chunks[-1].kind |= Kind.FINISH

@@ -1,0 +1,51 @@
+"""Ticks are read as the list of chunks that they stand for."""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+import pytest
+
+from octavo.bench.events import Events
+from octavo.bench.record import Chunk, Exchange, Kind
+from octavo.bench.ticks import Ticks
+
+
+def ticks(*parts: list[int], finished: bool = True) -> Ticks:
+    made = Ticks(4)
+    for part in parts:
+        made.extend(array("q", part))
+    made.finished = finished
+    return made
+
+
+def test_they_are_the_chunks_of_their_times() -> None:
+    made = ticks([5, 9], [12])
+    assert list(made) == [
+        Chunk(5, 1, 4, Kind.ANSWER), Chunk(9, 1, 4, Kind.ANSWER), Chunk(12, 1, 4, Kind.ANSWER | Kind.FINISH),
+    ]  # fmt: skip
+    assert (len(made), made[-1].at_us, [one.at_us for one in made[:2]]) == (3, 12, [5, 9])
+    assert made[1].kind == Kind.ANSWER
+    assert ticks([5], finished=False)[0].kind == Kind.ANSWER
+    assert (list(ticks()), list(ticks().column("at_us")), bool(ticks())) == ([], [], False)
+
+
+def test_events_of_ticks_and_of_chunks_are_the_same() -> None:
+    kept = [ticks([5, 9], [12]), [Chunk(7, 2, 8, int(Kind.ANSWER))], ticks(), [], ticks([1], finished=False)]
+
+    def exchange(index: int, chunks: object) -> Exchange:
+        one = Exchange(index=index, session=index, intended_us=0, end_us=20, wanted_output=3)
+        one.chunks = chunks  # type: ignore[assignment]
+        return one
+
+    one = Events([exchange(index, chunks) for index, chunks in enumerate(kept)])
+    other = Events([exchange(index, list(chunks)) for index, chunks in enumerate(kept)])
+    for name in ("at_us", "tokens", "kind", "owner"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist()
+        assert getattr(one, name).dtype == getattr(other, name).dtype
+
+
+def test_only_a_record_knows_how_to_write_them() -> None:
+    with pytest.raises(TypeError, match="Ticks"):
+        msgspec.json.encode(ticks([1]))
