@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from octavo.errors import CapacityError, InvalidParameter
 from octavo.simulation.deployment import Deployment
+from octavo.simulation.guessing import Guessing
+from octavo.speculation.profile import Acceptance, Profile
 
 
 def test_memory_that_weights_leave_becomes_blocks() -> None:
@@ -57,3 +62,17 @@ def test_a_draft_model_takes_of_the_same_memory() -> None:
     left = 0.9 * 24e9 - alone.pace.weight_bytes - draft.weight_bytes
     assert both.kv_tokens == int(left / (alone.pace.kv_bytes_per_token + draft.kv_bytes_per_token))
     assert both.kv_tokens < alone.kv_tokens
+
+
+def test_a_draft_model_has_one_chance_for_every_place(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    work = Acceptance(
+        work="code", streams=1, tokens=9, drafts=2, draft_tokens=4, reached_at=(2, 1), accepted_at=(1, 1),
+        times_as_fast=1.0,
+    )  # fmt: skip
+    Profile(model="m", drafter="auto", temperature=0.0, works=(work,)).write(path)
+    deployment = Deployment(model="llama-3-8b", hardware="l4", speculation=str(path))
+    assert deployment.guessing == Guessing(chances=(0.5, 1.0, 0.0), drafting=2 / 7)
+    both = msgspec.structs.replace(deployment, draft_model="smollm2-135m")
+    with pytest.raises(InvalidParameter, match="give a share, such as"):
+        _ = both.guessing

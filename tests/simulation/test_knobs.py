@@ -83,6 +83,15 @@ def test_beams_with_every_policy_where_blocks_may_be_shared(policy: PolicyName) 
         assert one.engine.report().sharing_saved > 0
 
 
+@pytest.mark.parametrize("asking", [Asking(), Asking(n=3), Asking(beam_width=4, n=2)])
+@pytest.mark.parametrize("guessing", [None, Guessing(chances=(0.6, 0.3), drafting=0.5)])
+def test_two_runs_are_equal_to_the_last_byte(asking: Asking, guessing: Guessing | None) -> None:
+    one, other = (
+        msgspec.json.encode(simulate(replica(guessing=guessing), workload(), asking=asking)) for _ in range(2)
+    )
+    assert one == other and b'"chunks":[[' in one
+
+
 @pytest.mark.parametrize("targets", [*PROFILES.values(), Targets(tbt_s=0.012), Targets(ttft_s=0.2)])
 def test_targets_change_plans_and_equal_steps_are_still_equal(targets: Targets) -> None:
     """As a server does, an engine with a target for its steps times some before the first."""

@@ -77,6 +77,12 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 f"draft_model is {self.draft_model}, and speculation is off; give its acceptance, such as 0.7.",
                 "draft_model",
             )
+        if found is not None and self.draft_model is not None and len(found.chances) > 1:
+            raise InvalidParameter(
+                f"speculation is {self.speculation}, and a draft model's guesses are as often right at every place; "
+                "give a share, such as 0.7, or leave draft_model out.",
+                "speculation",
+            )
         return found
 
     def draft_pace_with(self, efficiency: Efficiency) -> Roofline | None:
