@@ -46,6 +46,7 @@ def test_a_workload_gives_facts_a_summary_a_range_a_record_and_a_page(
         (["--workload", "chat", "--model", "llama-3-70b"], "take fewer bits, more accelerators or others"),
         (["--workload", "chat", "--tensor-parallel", "3"], "must divide the model's 32 heads"),
         (["--workload", "nonsense"], "nonsense"),
+        (["--workload", "chat", "--compare-naive", "--replicas", "2"], "a table about one server"),
         (
             ["--workload", "agent", "--model", "opt-13b", "--requests", "40"],
             "None of the workload's 40 requests can",
@@ -113,7 +114,7 @@ def test_a_target_that_is_missed_and_a_path_that_cannot_be_written(
 
 
 def test_several_answers_and_beams_are_in_the_record(tmp_path: Path) -> None:
-    command = ["simulate", "--workload", "chat", "--requests", "12", "--rate", "3"]
+    command = ["simulate", "--workload", "chat", "--requests", "5", "--rate", "3"]
     tokens = {}
     for name, asked in {"once": [], "four": ["--n", "4"], "beams": ["--beam-width", "4", "--n", "2"]}.items():
         path = tmp_path / f"{name}.json"

@@ -24,6 +24,7 @@ from octavo.bench.summary import print_summary
 from octavo.cli.results import changed_workload, check_outputs, exit_code
 from octavo.cli.simulate_naive import compare
 from octavo.config import RouterName
+from octavo.errors import InvalidParameter
 from octavo.simulation.asking import Asking
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.deployment import Deployment
@@ -68,6 +69,10 @@ def run(asked: Asked, console: Console) -> int:
     workload = changed_workload(asked.workload, seed=asked.seed, requests=asked.requests, rate=asked.rate)
     if asked.cv is not None:
         workload = workload.at_cv(asked.cv)
+    if asked.compare_naive and (asked.replicas > 1 or asked.slo or asked.output or asked.html):
+        raise InvalidParameter(
+            "--compare-naive prints a table about one server; leave --replicas, --slo, --output and --html out."
+        )
     facts = asked.deployment.facts()
     check_outputs(asked.output, asked.html)
     capacity = asked.deployment.settings.capacity(VOCABULARY)
