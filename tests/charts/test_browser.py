@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-def _browse(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def browse(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
     assert BROWSER is not None
     always = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
     settings = [f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=3000"]
@@ -116,7 +116,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_figure_is_drawn_and_nothing_is_refused(page: Path) -> None:
-    done = _browse(page, "--dump-dom")
+    done = browse(page, "--dump-dom")
     assert not re.findall(r"CONSOLE.*", done.stderr)
     assert done.stdout.count("<canvas ") == 8
     assert len(re.findall(r"<button[^>]* aria-pressed=", done.stdout)) == 4 + 2
@@ -126,7 +126,7 @@ def test_every_figure_is_drawn_and_nothing_is_refused(page: Path) -> None:
 def test_curves_are_seen_in_light_and_dark(page: Path, scheme: str) -> None:
     path = page.with_name(f"{scheme}.png")
     preferred = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
-    _browse(page, f"--screenshot={path}", "--window-size=500,1200", preferred)
+    browse(page, f"--screenshot={path}", "--window-size=500,1200", preferred)
     pixels = _pixels(path)
     assert pixels[:, 0].mean() > 200 if scheme == "light" else pixels[:, 0].mean() < 60
     drawn = (pixels == np.array(COLOURS[scheme], np.uint8)).all(axis=2).sum()

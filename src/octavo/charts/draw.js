@@ -272,8 +272,10 @@
     const lane = top === null ? -1 : Math.floor((top / plot.over.clientHeight) * figure.names.length);
     if (!(lane in figure.names)) return rows;
     rows.push(element("div", "", figure.names[lane]));
-    for (let i = 0; i < figure.lane.length; i++) {
-      if (figure.lane[i] !== lane || !state.on[figure.of[i]]) continue;
+    const own = [...figure.lane.keys()].filter((i) => figure.lane[i] === lane && state.on[figure.of[i]]);
+    const many = own.length > 6;  // then only what is under the cursor
+    for (const i of own) {
+      if (many && !(figure.start[i] <= x && x < figure.end[i])) continue;
       const one = figure.classes[figure.of[i]];
       rows.push(line(one.name, one.colour, shown(figure.end[i] - figure.start[i], figure.x)));
     }

@@ -241,6 +241,22 @@ def simulate(
         Path | None,
         typer.Option("--html", metavar="FILE", rich_help_panel=_OUTPUT, help="The report as a page."),
     ] = None,
+    gantt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FROM:TO|stall",
+            rich_help_panel=_OUTPUT,
+            help="Who did what in which step, from one second to another, or around the longest stall.",
+        ),
+    ] = None,
+    steps: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_OUTPUT,
+            help="All steps, or those of --gantt FROM:TO: *.json for ui.perfetto.dev, else JSON lines.",
+        ),
+    ] = None,
 ) -> None:
     """Run a workload through the real scheduler on a virtual clock, with the step times of a machine's roofline.
 
@@ -314,6 +330,8 @@ def simulate(
             slo=slo,
             output=output,
             html=html,
+            gantt=gantt,
+            steps=steps,
         ),
         console,
     )

@@ -23,7 +23,17 @@ from octavo.bench.slo import Slo
 from octavo.bench.summary import print_summary
 from octavo.cli.results import changed_workload, check_outputs, exit_code
 from octavo.cli.simulate_naive import compare
+from octavo.cli.simulate_steps import (
+    Seen,
+    Window,
+    parse_window,
+    print_gantt,
+    seen_window,
+    with_steps,
+    write_steps,
+)
 from octavo.config import RouterName
+from octavo.engine.recorder import Recorder
 from octavo.errors import InvalidParameter
 from octavo.simulation.asking import Asking
 from octavo.simulation.cluster import Cluster
@@ -33,6 +43,7 @@ from octavo.simulation.replica import VOCABULARY, Replica
 from octavo.simulation.roofline import EFFICIENCIES
 from octavo.simulation.routers import ROUTERS
 from octavo.simulation.run import simulate
+from octavo.telemetry.timeline import Timeline
 from octavo.timing.clock import ManualClock
 from octavo.workload.generate import requests_of
 from octavo.workload.spec import Workload
@@ -40,6 +51,8 @@ from octavo.workload.spec import Workload
 __all__ = ["Asked", "run"]
 
 _WORDS = {"high": "kernels reach most", "typical": "typical", "low": "little"}
+_LONG_STEP_US = 2_000_000
+"""A step in which a window begins began so long before it at most."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,8 @@ class Asked:
     slo: str | None
     output: Path | None
     html: Path | None
+    gantt: str | None
+    steps: Path | None
 
 
 def run(asked: Asked, console: Console) -> int:
@@ -69,12 +84,19 @@ def run(asked: Asked, console: Console) -> int:
     workload = changed_workload(asked.workload, seed=asked.seed, requests=asked.requests, rate=asked.rate)
     if asked.cv is not None:
         workload = workload.at_cv(asked.cv)
-    if asked.compare_naive and (asked.replicas > 1 or asked.slo or asked.output or asked.html):
+    if asked.compare_naive and (
+        asked.replicas > 1 or asked.slo or asked.output or asked.html or asked.gantt or asked.steps
+    ):
         raise InvalidParameter(
-            "--compare-naive prints a table about one server; leave --replicas, --slo, --output and --html out."
+            "--compare-naive prints a table about one server; leave --replicas, --slo, --output, --html, --gantt and "
+            "--steps out."
         )
     facts = asked.deployment.facts()
+    window = parse_window(asked.gantt)
     check_outputs(asked.output, asked.html)
+    check_outputs(asked.steps, None)
+    if asked.steps is not None and asked.steps in (asked.output, asked.html):
+        raise InvalidParameter(f"--steps is {asked.steps}, as another file; one would overwrite the other.")
     capacity = asked.deployment.settings.capacity(VOCABULARY)
     found = fit(requests_of(workload), capacity, asked.asking, allow_refused=asked.allow_refused)
     if (unfit := found.words()) is not None:
@@ -93,13 +115,50 @@ def run(asked: Asked, console: Console) -> int:
     console.print()
     measured["typical"] = made.chosen.measures[0]
     console.print(_range(measured))
-    if asked.html is not None:
-        asked.html.write_text(page(made).html(), encoding="utf-8")
+    if asked.gantt is not None or asked.html is not None:
+        seen = _seen(asked, workload, made.chosen_run, window)
+        if asked.gantt is not None:
+            console.print()
+            print_gantt(seen, console)
+        if asked.html is not None:
+            asked.html.write_text(with_steps(page(made), seen).html(), encoding="utf-8")
+    if asked.steps is not None:
+        _write_steps(asked, workload, window, console)
     return exit_code(made)
 
 
-def _run(asked: Asked, workload: Workload, efficiency: str) -> Run:
-    """With one assumption of how much of its peaks the machine reaches."""
+def _seen(asked: Asked, workload: Workload, done: Run, asked_for: Window | None) -> Seen:
+    """The typical run once more, and watched: it is the same to the last byte, and only the window is kept."""
+    window, stall = seen_window(done, asked_for)
+    timeline = Timeline()
+    before_us = _LONG_STEP_US if stall is None else max(stall.length_us, _LONG_STEP_US)
+    _run(asked, workload, "typical", watch=(timeline, max(window.from_us - before_us, 0), window.until_us))
+    return Seen(window, timeline, stall)
+
+
+def _write_steps(asked: Asked, workload: Workload, window: Window | None, console: Console) -> None:
+    """Of the window, or of the whole run: its last steps, where they are too many."""
+    timeline = Timeline()
+    _run(asked, workload, "typical", watch=(timeline, *(window or (0, None))))
+    assert asked.steps is not None
+    write_steps(asked.steps, timeline)
+    if timeline.forgotten:
+        console.print(
+            f"{asked.steps} has the last {len(timeline):,} steps, and {timeline.forgotten:,} before are left out; "
+            "--gantt FROM:TO chooses others.",
+            markup=False,
+        )
+
+
+def _run(
+    asked: Asked,
+    workload: Workload,
+    efficiency: str,
+    *,
+    watch: tuple[Timeline, int, int | None] | None = None,
+) -> Run:
+    """With one assumption of how much of its peaks the machine reaches. `watch`: what gets the steps, from and until
+    when, in microseconds."""
     pace = asked.deployment.pace_with(EFFICIENCIES[efficiency])
     replicas = [
         Replica(
@@ -108,8 +167,9 @@ def _run(asked: Asked, workload: Workload, efficiency: str) -> Run:
             ManualClock(),
             guessing=asked.deployment.guessing,
             draft_pace=asked.deployment.draft_pace_with(EFFICIENCIES[efficiency]),
+            recorder=_recorder(watch, number),
         )
-        for _ in range(asked.replicas)
+        for number in range(asked.replicas)
     ]
     with _progress(_WORDS[efficiency], workload.requests) as told:
         return simulate(
@@ -122,6 +182,13 @@ def _run(asked: Asked, workload: Workload, efficiency: str) -> Run:
             compact=True,
             on_progress=told,
         )
+
+
+def _recorder(watch: tuple[Timeline, int, int | None] | None, replica: int) -> Recorder | None:
+    if watch is None:
+        return None
+    timeline, from_us, until_us = watch
+    return Recorder(timeline, replica=replica, from_us=from_us, until_us=until_us)
 
 
 @contextmanager
