@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 
 __all__ = ["CHILDREN", "candidates", "number_of", "uniform"]
 
@@ -51,7 +52,6 @@ def candidates(seed: int, position: int, last: int, count: int) -> tuple[tuple[i
     return tuple(found[:count])
 
 
-def _words(key: str, count: int) -> list[int]:
+def _words(key: str, count: int) -> tuple[int, ...]:
     """Numbers of 32 bits."""
-    data = hashlib.shake_128(key.encode()).digest(4 * count)
-    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]
+    return struct.unpack(f"<{count}I", hashlib.shake_128(key.encode()).digest(4 * count))
