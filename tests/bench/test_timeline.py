@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.bench.record import Kind, Run
+from octavo.bench.record import Kind, Run, ServerSample
 from octavo.bench.timeline import MAX_LANES, MAX_POINTS, timeline
 from octavo.bench.window import choose, whole
 from octavo.charts.figure import Figure, Lanes
@@ -90,3 +90,18 @@ def test_a_long_run_is_thinned_but_its_spike_stays() -> None:
     assert timeline(run(exchanges), choose(run(exchanges))) == timeline(
         run(exchanges), choose(run(exchanges))
     )
+
+
+def test_tokens_in_a_step_and_hits_are_of_what_counters_grew_between_readings() -> None:
+    made = run([answer(0, 100, 100, 3)])
+    grown = [(0, 0, 0, 0), (10, 400, 80, 20), (10, 400, 80, 20), (14, 1400, 180, 120), (2, 8, 190, 122)]
+    names = ("steps", "step_tokens", "prefix_queried_tokens", "prefix_hit_tokens")
+    made.server = [
+        ServerSample(at * 1_000_000, dict(zip(names, map(float, values), strict=True)))
+        for at, values in enumerate(grown)
+    ]
+    _, figures = _of(made)
+    [tokens] = figures["Tokens in a step"].series
+    assert list(zip(tokens.x, tokens.y, strict=True)) == [(1.0, 40.0), (3.0, 250.0)]
+    [hits] = figures["Prompts found computed"].series
+    assert list(zip(hits.x, hits.y, strict=True)) == [(1.0, 0.25), (3.0, 1.0), (4.0, 0.2)]

@@ -59,6 +59,7 @@ def test_the_page_and_the_files_hold_the_steps_and_the_record_is_as_without(tmp_
     assert run([*LOAD, "-o", str(without)]) == 0
     assert with_.read_bytes() == without.read_bytes()
     text = page.read_text()
+    assert "held tokens while steps ran" in text and "Tokens in a step" in text
     assert "Step by step" in text and "How long each sequence did what" in text and len(text) < 400_000
     steps = [msgspec.json.decode(line, type=Step) for line in lines.read_bytes().splitlines()]
     assert [one.number for one in steps] == list(range(len(steps)))

@@ -12,6 +12,7 @@ from octavo.bench.cost import Bill, figure
 from octavo.bench.curves import distribution_figures, load_figures
 from octavo.bench.definitions import DEFINITIONS, DISTRIBUTIONS
 from octavo.bench.measures import Group, distributions
+from octavo.bench.memory import memory_rows, memory_words
 from octavo.bench.report import Point, Report
 from octavo.bench.shown import bound_label, label_of, show, show_interval
 from octavo.bench.slo import show as show_bound
@@ -45,6 +46,7 @@ def page(report: Report) -> Page:
         _section("Load", [*load_figures(report), *_points(report)]),
         _section("Latency", _latency(report)),
         _section("Throughput", _scalars(report.chosen)),
+        _section("Memory", _memory(report)),
         _section("Timeline", _timeline(report)),
         _section("Errors", _errors(report.chosen)),
         _section("Groups", _groups(report.chosen)),
@@ -218,6 +220,13 @@ def _scalars(point: Point) -> list[Part]:
         if rows:
             tables.append(Table(caption=title, head=head, rows=rows))
     return tables
+
+
+def _memory(report: Report) -> list[Part]:
+    account = report.chosen_run.memory
+    words, rows = memory_words(account), memory_rows(account)
+    table = Table(caption="The scheduler's own account of the whole run", head=["", "value"], rows=rows)
+    return [*([Text(words)] if words else []), *([table] if rows else [])]
 
 
 def _timeline(report: Report) -> list[Part]:

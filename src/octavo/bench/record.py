@@ -161,6 +161,9 @@ class Run(msgspec.Struct, kw_only=True):
     exchanges: list[Exchange]
     client: list[ClientSample] = []
     server: list[ServerSample] = []
+    memory: dict[str, float] = {}
+    """What the KV memory was good for, over the whole run: by the names of octavo.bench.memory. Empty where the server
+    does not tell it."""
 
     def __repr__(self) -> str:
         """Short: there may be millions of events, and asyncio's Runner writes out what its main task returned."""

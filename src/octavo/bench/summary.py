@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from octavo.bench.compat.report import CompatReport
 from octavo.bench.cost import Bill, figure
 from octavo.bench.definitions import DISTRIBUTIONS
+from octavo.bench.memory import memory_words
 from octavo.bench.report import Point, Report
 from octavo.bench.shown import label_of, show, show_spread
 from octavo.bench.slo import show as show_bound
@@ -189,6 +190,8 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     )
     if server:
         yield "server", server
+    if words := memory_words(report.chosen_run.memory):
+        yield "memory", words
     client = joined(
         said("lag_p99", " late (p99)"), said("client_cpu"), said("loop_lag_p99", " loop lag (p99)")
     )

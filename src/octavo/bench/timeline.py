@@ -68,6 +68,12 @@ def timeline(run: Run, window: Window) -> list[Figure | Lanes]:
         note="as its metrics tell",
     )
     add("KV in use", Axis(label="in use", quantity="share", low=0, high=1), reading("kv_use", "KV", "line"))
+    add("Tokens in a step", Axis(label="tokens", low=0), _growths(run, "step_tokens", "steps", "on average"))
+    add(
+        "Prompts found computed",
+        Axis(label="of tokens asked for", quantity="share", low=0, high=1),
+        _growths(run, "prefix_hit_tokens", "prefix_queried_tokens", "hits"),
+    )
     lag = [(one.at_us / 1e6, one.lag_us / 1e6) for one in run.client]
     cpu = [(one.at_us / 1e6, one.cpu) for one in run.client]
     add("The client's own lag", Axis(label="lag", quantity="time", low=0), _curve("event loop", lag))
@@ -209,6 +215,18 @@ def _readings(run: Run) -> Callable[[str, str, str], Series | None]:
         )
 
     return reading
+
+
+def _growths(run: Run, part: str, whole: str, name: str) -> Series | None:
+    """How much one counter grew for each that another did, from reading to reading; nothing where that one stood, or
+    a counter fell."""
+    read = [one for one in run.server if part in one.values and whole in one.values]
+    pairs = [
+        (now.at_us / 1e6, (now.values[part] - before.values[part]) / grown)
+        for before, now in itertools.pairwise(read)
+        if (grown := now.values[whole] - before.values[whole]) > 0 and now.values[part] >= before.values[part]
+    ]
+    return _curve(name, pairs)
 
 
 def _curve(name: str, pairs: Sequence[tuple[float, float]], kind: str = "line") -> Series | None:

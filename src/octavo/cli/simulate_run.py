@@ -15,6 +15,7 @@ from rich.table import Table
 
 import octavo
 from octavo.bench.measures import Measures, measure
+from octavo.bench.memory import memory_rows
 from octavo.bench.page import page
 from octavo.bench.record import Record, Run
 from octavo.bench.report import report
@@ -115,6 +116,8 @@ def run(asked: Asked, console: Console) -> int:
     console.print()
     measured["typical"] = made.chosen.measures[0]
     console.print(_range(measured))
+    console.print()
+    console.print(_memory(made.chosen_run))
     if asked.gantt is not None or asked.html is not None:
         seen = _seen(asked, workload, made.chosen_run, window)
         if asked.gantt is not None:
@@ -232,6 +235,13 @@ def _record(asked: Asked, workload: Workload, run: Run) -> Record:
         options={**msgspec.to_builtins(deployment), **msgspec.to_builtins(asked.asking), **options},
         runs=[run],
     )
+
+
+def _memory(run: Run) -> Table:
+    table = Table("KV memory and steps", "", box=None, pad_edge=False)
+    for words, value in memory_rows(run.memory):
+        table.add_row(words, value)
+    return table
 
 
 def _range(measures: dict[str, Measures]) -> Table:

@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Sequence
 
 from octavo.engine.messages import Add
+from octavo.simulation.account import account
 from octavo.simulation.replica import Progress, Replica
 from octavo.simulation.routers import Router
 from octavo.timing.clock import microseconds
@@ -100,6 +101,11 @@ class Cluster:
             heapq.heappush(self._ahead, (quiet_us, place))
         self._quiet_us[place] = quiet_us
 
+    def account(self) -> dict[str, float]:
+        """What the memory of all was good for since the start, by the names of octavo.bench.memory."""
+        queried = [replica.stats.prefix_queried_tokens for replica in self.replicas]
+        return account([replica.engine.report() for replica in self.replicas], queried)
+
     def readings(self) -> dict[str, float]:
         """By the names of octavo.bench.readings, of all together; KV use is their mean."""
         all_ = [replica.stats for replica in self.replicas]
@@ -118,5 +124,7 @@ class Cluster:
             "preemptions": sum(stats.preemptions for stats in all_),
             "prompt_tokens": sum(stats.prompt_tokens for stats in all_),
             "generated_tokens": sum(stats.generation_tokens for stats in all_),
+            "steps": sum(stats.steps for stats in all_),
+            "step_tokens": sum(replica.scheduler.counters.step_tokens for replica in self.replicas),
             "busy_s": sum(replica.busy_s for replica in self.replicas) / len(self.replicas),
         }

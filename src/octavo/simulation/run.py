@@ -107,6 +107,7 @@ class _Simulation:
         self._tell(run.end_us)
         run.exchanges = sorted(self._done, key=lambda one: one.index)
         run.server = self._server
+        run.memory = cluster.account()
         return run
 
     def _tell(self, now_us: int) -> None:
