@@ -62,12 +62,6 @@ class Trial:
     measures: Measures
     memory: Report
 
-    @property
-    def falls_behind(self) -> bool:
-        """Requests pile up. A short run can keep a percentile even so: where prompts come first and never cease, no
-        decode is ever in a step, and each request has one gap as long as the run, too few to be its last hundredth."""
-        return self.measures.backlog is not None and self.measures.backlog.grows
-
     def value(self, name: str) -> float:
         """A metric of the bench. Raises KeyError where the run has none: it was too short."""
         value = self.measures.value(name)

@@ -40,7 +40,7 @@ LEVEL_S = 0.1
 curves have bent upwards there."""
 _SPAN_S, _QUICK_S = 150.0, 15.0
 """How long requests arrive in a run; the paper's traces are of an hour. Alpaca's, with 15 times the rate, a quarter."""
-_RATES_SHAREGPT = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+_RATES_SHAREGPT = (0.5, 1.0, 2.0, 3.0)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
