@@ -29,7 +29,7 @@ _SAVED: dict[tuple[Kind, str], tuple[float, float]] = {
 figure's."""
 _RATES = {"Alpaca": 2.0, "ShareGPT": 0.3}
 """Requests a second, low enough that memory does not bind: what is shared does not depend on who else is there."""
-_REQUESTS, _QUICK = 40, 6
+_REQUESTS, _QUICK = 24, 6
 
 
 def sharing_parts(quick: bool) -> int:
