@@ -239,10 +239,12 @@ def _flight_why(row: Row, done: Trial) -> str:
     )
     if full < 0.85:
         paper_s = row.published.low / done.rate
-        return (
-            f"Memory does not bind: {words}. By Little's law the paper's figure needs {paper_s:.1f} s each: its steps "
-            f"took longer. With kernels that reach less (of the range) there are {row.most or row.simulated:.1f}."
+        cause = (
+            f"its steps took longer. With kernels that reach little there are {row.most or row.simulated:.1f}"
+            if paper_s > 1.1 * stay_s
+            else "what is missing is the time in which so short a run fills and empties"
         )
+        return f"Memory does not bind: {words}. By Little's law the paper's figure needs {paper_s:.1f} s each: {cause}."
     return f"Memory binds: {words}; how many fit follows from how lengths spread and ranges are rounded."
 
 
