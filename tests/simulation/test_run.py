@@ -29,7 +29,7 @@ from octavo.workload.arrivals import Poisson
 from octavo.workload.generate import requests_of
 from octavo.workload.lengths import Fixed
 from octavo.workload.request import Part, Request
-from octavo.workload.spec import Workload, load_workload
+from octavo.workload.spec import Tenant, Workload, load_workload
 
 
 def config(**changes: Any) -> SchedulerConfig:
@@ -110,7 +110,7 @@ def test_one_server_with_a_fixed_service_time_is_the_queue_of_the_formula() -> N
     assert max(abs(ours - theirs) for ours, theirs in zip(waits, expected, strict=False)) <= 1
 
 
-@settings(max_examples=4)
+@settings(max_examples=6)
 @given(
     seed=st.integers(0, 1000),
     name=st.sampled_from(["chat", "agent", "rag", "batch"]),
@@ -122,14 +122,23 @@ def test_one_server_with_a_fixed_service_time_is_the_queue_of_the_formula() -> N
             "max_step_tokens": st.sampled_from([64, 512]),
             "policy": st.sampled_from(["stall-free", "continuous", "prefill-first", "static"]),
             "prefix_cache": st.booleans(),
+            "allocator": st.sampled_from(
+                ["paged", "paged", "reserved-max", "reserved-pow2", "reserved-oracle"]
+            ),
+            "aging_s": st.sampled_from([0.0, 2.0, 60.0]),
         }
     ),
+    tenants=st.booleans(),
 )
 def test_equal_steps_taken_together_change_nothing(
-    seed: int, name: str, rate: float, knobs: dict[str, Any]
+    seed: int, name: str, rate: float, knobs: dict[str, Any], tenants: bool
 ) -> None:
-    """To the last byte of the record: times, hits, preemptions, samples of the server."""
+    """To the last byte of the record: times, hits, preemptions, samples of the server. With tenants too, of whom each
+    has its part and some go first."""
     workload = msgspec.structs.replace(load_workload(name), seed=seed, requests=15)
+    if tenants:
+        named = (Tenant(name="a", weight=2.0), Tenant(name="b", priority=1), Tenant(name="c"))
+        workload = msgspec.structs.replace(workload, tenants=named)
     clients = getattr(workload.arrivals, "clients", None)
     if clients is None:
         workload = workload.at_rate(rate)
