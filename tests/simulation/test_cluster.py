@@ -41,6 +41,10 @@ def made(name: str, count: int, rate: float) -> list[Request]:
     return list(requests_of(workload.at_rate(rate)))
 
 
+def loads(*requests: int) -> dict[int, int]:
+    return dict(enumerate(requests))
+
+
 def times(run: Run) -> dict[int, list[int]]:
     return {one.index: [chunk.at_us for chunk in one.chunks] for one in run.exchanges}
 
@@ -79,29 +83,31 @@ def test_who_waits_for_an_answer_comes_in_time_to_another_replica() -> None:
 
 
 def test_the_least_loaded_and_the_better_of_two() -> None:
-    assert LeastLoaded().choose((), [3, 1, 1]) == 1
+    assert LeastLoaded().choose((), loads(3, 1, 1)) == 1
     router = PowerOfTwo(seed=5)
-    chosen = [router.choose((), [0, 9, 9, 9]) for _ in range(400)]
+    chosen = [router.choose((), loads(0, 9, 9, 9)) for _ in range(400)]
     # The idle one wins whenever it is among the two that are drawn: half of the time with four.
     assert 0.42 < chosen.count(0) / 400 < 0.58
     assert set(chosen) == {0, 1, 2, 3}
-    assert PowerOfTwo().choose((), [7]) == 0
+    assert PowerOfTwo().choose((), loads(7)) == 0
     turn = RoundRobin()
-    assert [turn.choose((), [0, 0, 0]) for _ in range(4)] == [0, 1, 2, 0]
+    assert [turn.choose((), loads(0, 0, 0)) for _ in range(4)] == [0, 1, 2, 0]
 
 
 def test_a_known_beginning_goes_where_it_went_unless_that_one_has_too_much_to_do() -> None:
     router = CacheAware(cap=1.5, slack=1)
     beginning = tuple(range(64))
-    assert router.choose(beginning, [0, 0]) == 0
-    assert router.choose((*beginning, 7, 8), [1, 0]) == 0
-    assert router.choose(tuple(range(100, 164)), [2, 0]) == 1
-    assert router.choose(beginning, [9, 1]) == 1, "nine is more than 1.5 times the mean of five and one more"
-    assert router.choose(beginning, [2, 2]) == 1, "it was there last"
+    assert router.choose(beginning, loads(0, 0)) == 0
+    assert router.choose((*beginning, 7, 8), loads(1, 0)) == 0
+    assert router.choose(tuple(range(100, 164)), loads(2, 0)) == 1
+    assert router.choose(beginning, loads(9, 1)) == 1, (
+        "nine is more than 1.5 times the mean of five and one more"
+    )
+    assert router.choose(beginning, loads(2, 2)) == 1, "it was there last"
     small = CacheAware(most=4)
-    small.choose(beginning, [0, 1])
-    small.choose(tuple(range(500, 564)), [1, 0])
-    assert small.choose(beginning, [5, 1]) == 1, "forgotten"
+    small.choose(beginning, loads(0, 1))
+    small.choose(tuple(range(500, 564)), loads(1, 0))
+    assert small.choose(beginning, loads(5, 1)) == 1, "forgotten"
 
 
 def test_a_router_that_knows_prefixes_finds_more_of_them() -> None:

@@ -28,6 +28,7 @@ docs/simulation.md explains the machines, the models of time, and how sure a sim
 _LIST = "list"
 """Instead of a name: show all of them."""
 _MACHINE = "The machine"
+_FLEET = "Several servers"
 _KNOBS = "The server's knobs"
 _OUTPUT = "What is shown"
 _ASKING = "How requests are asked"
@@ -204,11 +205,35 @@ def simulate(
     ] = 0,
     replicas: Annotated[
         int,
-        typer.Option(min=1, max=10_000, metavar="COUNT", rich_help_panel=_MACHINE, help="So many servers."),
+        typer.Option(min=1, max=10_000, metavar="COUNT", rich_help_panel=_FLEET, help="So many servers."),
     ] = 1,
     router: Annotated[
-        RouterName, typer.Option(rich_help_panel=_MACHINE, help="Which of them gets a request.")
+        RouterName, typer.Option(rich_help_panel=_FLEET, help="Which of them gets a request.")
     ] = "least-loaded",
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHEN", rich_help_panel=_FLEET, help="'replica 2 at 30s for 60s': it dies; several times."
+        ),
+    ] = None,
+    mtbf: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            rich_help_panel=_FLEET,
+            help="Of each server, the mean from a start to a failure.",
+        ),
+    ] = None,
+    repair: Annotated[
+        float,
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            rich_help_panel=_FLEET,
+            help="From there to its next start.",
+        ),
+    ] = "60s",  # type: ignore[assignment]  # parsed as what is typed
     allow_refused: Annotated[
         bool,
         typer.Option(
@@ -312,6 +337,7 @@ def simulate(
         draft_model=draft_model,
     )
     assert workload is not None
+    from octavo.cli.simulate_fleet import Fleet
     from octavo.cli.simulate_run import Asked, run
 
     code = run(
@@ -323,8 +349,7 @@ def simulate(
             seed=seed,
             deployment=deployment,
             asking=Asking(n=n, beam_width=beam_width),
-            replicas=replicas,
-            router=router,
+            fleet=Fleet(replicas, router, tuple(fail or ()), mtbf, repair),
             compare_naive=compare_naive,
             allow_refused=allow_refused,
             slo=slo,

@@ -23,6 +23,7 @@ from octavo.bench.shown import label_of, show
 from octavo.bench.slo import Slo
 from octavo.bench.summary import print_summary
 from octavo.cli.results import changed_workload, check_outputs, exit_code
+from octavo.cli.simulate_fleet import Fleet
 from octavo.cli.simulate_naive import compare
 from octavo.cli.simulate_steps import (
     Seen,
@@ -33,7 +34,6 @@ from octavo.cli.simulate_steps import (
     with_steps,
     write_steps,
 )
-from octavo.config import RouterName
 from octavo.engine.recorder import Recorder
 from octavo.errors import InvalidParameter
 from octavo.simulation.asking import Asking
@@ -67,8 +67,7 @@ class Asked:
     seed: int | None
     deployment: Deployment
     asking: Asking
-    replicas: int
-    router: RouterName
+    fleet: Fleet
     compare_naive: bool
     allow_refused: bool
     slo: str | None
@@ -86,13 +85,14 @@ def run(asked: Asked, console: Console) -> int:
     if asked.cv is not None:
         workload = workload.at_cv(asked.cv)
     if asked.compare_naive and (
-        asked.replicas > 1 or asked.slo or asked.output or asked.html or asked.gantt or asked.steps
+        asked.fleet.replicas > 1 or asked.slo or asked.output or asked.html or asked.gantt or asked.steps
     ):
         raise InvalidParameter(
             "--compare-naive prints a table about one server; leave --replicas, --slo, --output, --html, --gantt and "
             "--steps out."
         )
-    facts = asked.deployment.facts()
+    facts = [*asked.deployment.facts(), *asked.fleet.facts()]
+    asked.fleet.failures(workload.seed)  # what is wrong with them is said before the run
     window = parse_window(asked.gantt)
     check_outputs(asked.output, asked.html)
     check_outputs(asked.steps, None)
@@ -163,20 +163,27 @@ def _run(
     """With one assumption of how much of its peaks the machine reaches. `watch`: what gets the steps, from and until
     when, in microseconds."""
     pace = asked.deployment.pace_with(EFFICIENCIES[efficiency])
-    replicas = [
-        Replica(
+
+    def start(place: int) -> Replica:
+        return Replica(
             asked.deployment.settings,
             pace,
             ManualClock(),
             guessing=asked.deployment.guessing,
             draft_pace=asked.deployment.draft_pace_with(EFFICIENCIES[efficiency]),
-            recorder=_recorder(watch, number),
+            recorder=_recorder(watch, place),
         )
-        for number in range(asked.replicas)
-    ]
+
+    fleet = asked.fleet
+    cluster = Cluster(
+        [start(place) for place in range(fleet.replicas)],
+        ROUTERS[fleet.router](),
+        failures=fleet.failures(workload.seed),
+        restart=start,
+    )
     with _progress(_WORDS[efficiency], workload.requests) as told:
         return simulate(
-            Cluster(replicas, ROUTERS[asked.router]()),
+            cluster,
             requests_of(workload),
             asking=asked.asking,
             clients=workload.clients,
@@ -218,7 +225,7 @@ def _progress(words: str, requests: int | None) -> Iterator[Callable[[int, float
 
 def _record(asked: Asked, workload: Workload, run: Run) -> Record:
     deployment = asked.deployment
-    options = {"replicas": asked.replicas, "router": asked.router, "slo": asked.slo}
+    options = {**msgspec.to_builtins(asked.fleet), "slo": asked.slo}
     return Record(
         octavo=octavo.__version__,
         url="simulated",
@@ -228,7 +235,7 @@ def _record(asked: Asked, workload: Workload, run: Run) -> Record:
         machine={
             "hardware": deployment.hardware,
             "accelerators": deployment.tensor_parallel,
-            "replicas": asked.replicas,
+            "replicas": asked.fleet.replicas,
         },
         name=asked.workload,
         workload=msgspec.to_builtins(workload),

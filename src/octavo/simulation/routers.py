@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, get_args
 
 from octavo.config import RouterName
@@ -22,10 +22,11 @@ __all__ = [
 
 
 class Router(Protocol):
-    """Chooses by `loads`, the number of requests that each replica has and has not answered, as far as it was told."""
+    """Chooses by `loads`: of each place whose replica takes requests now, in the order of places, how many it has
+    and has not answered, as far as the router was told. Replicas come and go; there is always one."""
 
-    def choose(self, prompt: Sequence[int], loads: Sequence[int]) -> int:
-        """The place of a replica in `loads`."""
+    def choose(self, prompt: Sequence[int], loads: Mapping[int, int]) -> int:
+        """One of the places in `loads`."""
 
 
 class RoundRobin:
@@ -34,8 +35,8 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next = 0
 
-    def choose(self, prompt: Sequence[int], loads: Sequence[int]) -> int:
-        chosen = self._next % len(loads)
+    def choose(self, prompt: Sequence[int], loads: Mapping[int, int]) -> int:
+        chosen = next((place for place in loads if place >= self._next), next(iter(loads)))
         self._next = chosen + 1
         return chosen
 
@@ -43,8 +44,8 @@ class RoundRobin:
 class LeastLoaded:
     """Whoever has the fewest; of several the first. A gateway must know all loads for it."""
 
-    def choose(self, prompt: Sequence[int], loads: Sequence[int]) -> int:
-        return min(range(len(loads)), key=loads.__getitem__)
+    def choose(self, prompt: Sequence[int], loads: Mapping[int, int]) -> int:
+        return min(loads, key=loads.__getitem__)
 
 
 class PowerOfTwo:
@@ -53,12 +54,13 @@ class PowerOfTwo:
     def __init__(self, seed: int = 0) -> None:
         self._draws = Draws(seed, "router")
 
-    def choose(self, prompt: Sequence[int], loads: Sequence[int]) -> int:
-        one = self._drawn(len(loads))
-        if len(loads) == 1:
-            return one
-        other = (one + 1 + self._drawn(len(loads) - 1)) % len(loads)
-        return min(one, other, key=loads.__getitem__)
+    def choose(self, prompt: Sequence[int], loads: Mapping[int, int]) -> int:
+        places = list(loads)
+        one = self._drawn(len(places))
+        if len(places) == 1:
+            return places[one]
+        other = (one + 1 + self._drawn(len(places) - 1)) % len(places)
+        return min(places[one], places[other], key=loads.__getitem__)
 
     def _drawn(self, below: int) -> int:
         return min(int(self._draws.uniform() * below), below - 1)
@@ -80,15 +82,15 @@ class CacheAware:
         self._most = most
         self._sent: OrderedDict[bytes, int] = OrderedDict()
 
-    def choose(self, prompt: Sequence[int], loads: Sequence[int]) -> int:
+    def choose(self, prompt: Sequence[int], loads: Mapping[int, int]) -> int:
         names = list(self._names(prompt))
         chosen = None
         for name in reversed(names):
             if (chosen := self._sent.get(name)) is not None:
                 break
-        limit = self._cap * sum(loads) / len(loads) + self._slack
-        if chosen is None or chosen >= len(loads) or loads[chosen] > limit:
-            chosen = min(range(len(loads)), key=loads.__getitem__)
+        limit = self._cap * sum(loads.values()) / len(loads) + self._slack
+        if chosen is None or chosen not in loads or loads[chosen] > limit:
+            chosen = min(loads, key=loads.__getitem__)
         for name in names:
             self._sent[name] = chosen
             self._sent.move_to_end(name)

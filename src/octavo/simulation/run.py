@@ -88,7 +88,13 @@ class _Simulation:
         cluster, agenda = self._cluster, self._agenda
         for events in count():
             step_us, next_us = cluster.next_us, agenda.next_us
-            if next_us is not None and (step_us is None or next_us <= step_us):
+            if (event_us := self._event_us(step_us, next_us)) is not None:
+                if self._sample_due_us < event_us:
+                    self._sample(self._sample_due_us)
+                else:
+                    cluster.happen()
+                    self._take()
+            elif next_us is not None and (step_us is None or next_us <= step_us):
                 if self._sample_due_us < next_us:
                     self._sample(self._sample_due_us)
                 else:
@@ -101,7 +107,7 @@ class _Simulation:
                 cluster.advance()
                 self._take()
             if self._on_progress is not None and events % _TOLD_EVERY == 0:
-                self._tell(min(at_us for at_us in (step_us, next_us) if at_us is not None))
+                self._tell(min((at_us for at_us in (step_us, next_us) if at_us is not None), default=0))
         run.end_us = max((one.end_us for one in self._done), default=0)
         self._server.append(ServerSample(run.end_us, self._cluster.readings()))
         self._tell(run.end_us)
@@ -109,6 +115,14 @@ class _Simulation:
         run.server = self._server
         run.memory = cluster.account()
         return run
+
+    def _event_us(self, step_us: int | None, next_us: int | None) -> int | None:
+        """When a replica dies or starts, if that comes before all else and anybody is there to notice."""
+        event_us = self._cluster.event_us
+        if event_us is None or (step_us is None and next_us is None and not self._cluster.holds):
+            return None
+        others = [at_us for at_us in (step_us, next_us) if at_us is not None]
+        return event_us if event_us <= min(others, default=event_us) else None
 
     def _tell(self, now_us: int) -> None:
         if self._on_progress is not None:
@@ -119,9 +133,7 @@ class _Simulation:
         for at_us, request in self._agenda.take(until_us):
             exchange = Exchange.of(request, intended_us=at_us, sent_us=at_us, end_us=at_us, counted="usage")
             exchange.chunks = Ticks(_CHARACTERS) if self._compact else []
-            if self._enter(request, exchange):
-                self._open[str(request.index)] = exchange
-            else:
+            if not self._enter(request, exchange):
                 self._done.append(exchange)
                 self._agenda.answered(request.index, at_us)
 
@@ -137,6 +149,7 @@ class _Simulation:
             return False
         service = Service(priority=request.priority, tenant=request.tenant or "")
         at_us = exchange.intended_us
+        self._open[str(request.index)] = exchange
         self._cluster.enter(Add(str(request.index), prompt, params, at_us / 1e6, service=service), at_us)
         self._take()
         return True
