@@ -8,6 +8,8 @@ import pytest
 
 from octavo.bench.record import Record
 from octavo.cli.main import run
+from octavo.simulation.calibrated import saved_at
+from tests.simulation.test_calibrated import CALIBRATION
 
 
 def test_the_tutorial_prints_the_lesson_s_figures(capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,3 +211,71 @@ def test_the_catalogue_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in out
     assert run(["simulate", "--model", "list"]) == 0
     assert "a100-40" not in capsys.readouterr().out
+
+
+def test_a_calibration_is_simulated_and_says_what_it_was_not_measured_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCTAVO_CACHE", str(tmp_path / "cache"))
+    path, record = tmp_path / "small.json", tmp_path / "run.json"
+    CALIBRATION.write(path)
+    command = ["simulate", "--workload", "voice", "--requests", "10"]
+    command += ["--rate", "1", "--max-model-len", "512", "--max-running", "4"]
+    assert run([*command, "--pace", str(path), "-o", str(record)]) in (0, 3)
+    out = capsys.readouterr().out
+    for words in (
+        "abacus",
+        "1.0% in the median, 5.0% at P95",
+        "1 KiB a token",
+        "more tokens than any that was measured",
+    ):
+        assert words in " ".join(out.split())
+    assert "uncalibrated" not in out
+    assert "calibrated on 2026-01-02" in (Record.read(record).server or "")
+    assert run([*command, "--hardware", "here", "--model", "small"]) == 2
+    assert "run octavo simulate --calibrate small first" in capsys.readouterr().err
+    CALIBRATION.write(saved_at("small"))
+    assert run([*command, "--hardware", "here", "--model", "small"]) in (0, 3)
+
+
+def test_a_table_s_step_times_are_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("per_step_s = 0.01\ntokens = [0, 4, 512]\ntoken_s = [0, 0, 0.1]\n")
+    assert (
+        run(["simulate", "--workload", "chat", "--requests", "10", "--rate", "1", "--pace", str(path)]) == 0
+    )
+    out = capsys.readouterr().out
+    assert "uncalibrated" not in out and "critical batch" not in out and "128 KiB a token" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--workload", "chat", "--pace", "none.json"], "none.json cannot be read"),
+        (["--workload", "chat", "--calibrate", "smollm2"], "Give either"),
+        (["--calibrate", "nonsense"], "nonsense"),
+        (
+            ["--workload", "chat", "--hardware", "here", "--model", "no"],
+            "run octavo simulate --calibrate no first",
+        ),
+        (["--calibrate", "http://127.0.0.1:9"], "127.0.0.1:9"),
+    ],
+)
+def test_a_pace_that_cannot_be_had_is_one_sentence(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and message in error
+
+
+def test_options_of_the_catalogue_are_refused_beside_a_calibration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "small.json"
+    CALIBRATION.write(path)
+    command = ["simulate", "--workload", "chat", "--pace", str(path)]
+    assert run([*command, "--weight-bits", "4"]) == 2
+    assert "--weight-bits is about a machine of the catalogue" in capsys.readouterr().err
+    assert run([*command, "--max-model-len", "9999"]) == 2
+    assert "the server that was calibrated took 512" in capsys.readouterr().err

@@ -123,10 +123,10 @@ def test_the_model_finds_the_factors_that_made_the_steps() -> None:
             load = load.with_chunk(start, chunk, chance.randint(0, 1))
         if load.tokens:
             loads.append(load)
-            seconds = sum(w * x for w, x in zip(true, (1, *load), strict=True))
+            seconds = sum(w * x for w, x in zip(true, (1, *load[:4]), strict=True))
             model.observe(load, seconds * chance.uniform(0.97, 1.03))
     for load in loads[-50:]:
-        seconds = sum(w * x for w, x in zip(true, (1, *load), strict=True))
+        seconds = sum(w * x for w, x in zip(true, (1, *load[:4]), strict=True))
         assert model.predict(load) == pytest.approx(seconds, rel=0.1)
 
 

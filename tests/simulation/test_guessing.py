@@ -127,7 +127,7 @@ def test_a_step_that_verifies_reads_what_is_stored_once() -> None:
     are of forks is a prompt."""
     rows = (PlanRow(0, 100, 3), PlanRow(1, 0, 3))
     samples = (*(SampleRow(0, place, 0) for place in range(3)), SampleRow(1, 2, 1), SampleRow(1, 2, 2))
-    assert load_of(Plan(0, rows=rows, samples=samples)) == StepLoad(6, 5, 101, 102 + 103 + 1 + 2 + 3)
+    assert load_of(Plan(0, rows=rows, samples=samples)) == StepLoad(6, 5, 101, 102 + 103 + 1 + 2 + 3, 2)
 
 
 def profile(path: Path, **changes: Any) -> Path:

@@ -36,6 +36,7 @@ _PAPER = "Published experiments"
 
 
 def simulate(
+    context: typer.Context,
     workload: Annotated[
         str | None,
         typer.Option(metavar="FILE|PRESET", help="Who asks what, and when: see octavo workload --help."),
@@ -78,8 +79,29 @@ def simulate(
         str, typer.Option(metavar="NAME", rich_help_panel=_MACHINE, help="Of the catalogue; list shows all.")
     ] = "llama-3-8b",
     hardware: Annotated[
-        str, typer.Option(metavar="NAME", rich_help_panel=_MACHINE, help="Of the catalogue; list shows all.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_MACHINE,
+            help="Of the catalogue, list shows all; here: this machine, as it was calibrated.",
+        ),
     ] = "a100-80",
+    pace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_MACHINE,
+            help="A calibration, or a table of terms, in place of the catalogue's machine.",
+        ),
+    ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL|URL",
+            rich_help_panel=_MACHINE,
+            help="Measure steps of a model here, or of a server, and save what they take.",
+        ),
+    ] = None,
     tensor_parallel: Annotated[
         int,
         typer.Option(
@@ -298,8 +320,8 @@ def simulate(
 
         print_catalogue(console, machines=hardware == _LIST, models=model == _LIST)
         return
-    if [workload, preset, paper].count(None) != 2:
-        raise InvalidParameter("Give either --workload or --preset tutorial or --paper.")
+    if [workload, preset, paper, calibrate].count(None) != 3:
+        raise InvalidParameter("Give either --workload or --preset tutorial or --paper or --calibrate.")
     if quick and paper is None:
         raise InvalidParameter("--quick is for --paper; a workload has --requests.")
     if preset is not None:
@@ -311,6 +333,14 @@ def simulate(
         run_paper(paper, console, quick=quick, output=output, html=html)
         return
     from octavo.simulation.asking import Asking
+
+    given = frozenset(name for name in context.params if _typed(context, name))
+    if calibrate is not None:
+        from octavo.cli import simulate_pace
+
+        knobs = {name: context.params[name] for name in simulate_pace.KNOBS if name in given}
+        simulate_pace.calibrate(calibrate, output, knobs, console)
+        return
     from octavo.simulation.deployment import Deployment
 
     deployment = Deployment(
@@ -348,6 +378,8 @@ def simulate(
             requests=requests,
             seed=seed,
             deployment=deployment,
+            pace=pace,
+            given=given,
             asking=Asking(n=n, beam_width=beam_width),
             fleet=Fleet(replicas, router, tuple(fail or ()), mtbf, repair),
             compare_naive=compare_naive,
@@ -362,6 +394,11 @@ def simulate(
     )
     if code:
         raise typer.Exit(code)
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _tutorial(console: Console) -> None:

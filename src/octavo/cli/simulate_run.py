@@ -25,6 +25,7 @@ from octavo.bench.summary import print_summary
 from octavo.cli.results import changed_workload, check_outputs, exit_code
 from octavo.cli.simulate_fleet import Fleet
 from octavo.cli.simulate_naive import compare
+from octavo.cli.simulate_served import TYPICAL, Served, served
 from octavo.cli.simulate_steps import (
     Seen,
     Window,
@@ -41,7 +42,6 @@ from octavo.simulation.cluster import Cluster
 from octavo.simulation.deployment import Deployment
 from octavo.simulation.fit import fit
 from octavo.simulation.replica import VOCABULARY, Replica
-from octavo.simulation.roofline import EFFICIENCIES
 from octavo.simulation.routers import ROUTERS
 from octavo.simulation.run import simulate
 from octavo.telemetry.timeline import Timeline
@@ -66,6 +66,9 @@ class Asked:
     requests: int | None
     seed: int | None
     deployment: Deployment
+    pace: Path | None
+    given: frozenset[str]
+    """Options that were typed."""
     asking: Asking
     fleet: Fleet
     compare_naive: bool
@@ -91,16 +94,19 @@ def run(asked: Asked, console: Console) -> int:
             "--compare-naive prints a table about one server; leave --replicas, --slo, --output, --html, --gantt and "
             "--steps out."
         )
-    facts = [*asked.deployment.facts(), *asked.fleet.facts()]
+    source = served(asked.deployment, asked.pace, asked.given)
+    if asked.compare_naive and source.calibrated:
+        raise InvalidParameter("--compare-naive is about a machine of the catalogue; leave out the pace.")
+    facts = [*source.facts, *asked.fleet.facts()]
     asked.fleet.failures(workload.seed)  # what is wrong with them is said before the run
     window = parse_window(asked.gantt)
     check_outputs(asked.output, asked.html)
     check_outputs(asked.steps, None)
     if asked.steps is not None and asked.steps in (asked.output, asked.html):
         raise InvalidParameter(f"--steps is {asked.steps}, as another file; one would overwrite the other.")
-    capacity = asked.deployment.settings.capacity(VOCABULARY)
-    found = fit(requests_of(workload), capacity, asked.asking, allow_refused=asked.allow_refused)
-    if (unfit := found.words()) is not None:
+    capacity = source.settings.capacity(VOCABULARY)
+    fits = fit(requests_of(workload), capacity, asked.asking, allow_refused=asked.allow_refused)
+    if (unfit := fits.words()) is not None:
         facts.append(("not all", unfit))
     for fact, words in facts:
         console.print(f"{fact:>15}  {words}", markup=False)
@@ -108,41 +114,55 @@ def run(asked: Asked, console: Console) -> int:
     if asked.compare_naive:
         compare(asked.deployment, asked.asking, workload, console)
         return 0
-    measured = {name: measure(_run(asked, workload, name)) for name in EFFICIENCIES if name != "typical"}
-    made = report(_record(asked, workload, _run(asked, workload, "typical")), slo=slo)
+    measured = {
+        name: measure(_run(asked, workload, source, name)) for name in source.paces if name != TYPICAL
+    }
+    made = report(_record(asked, workload, source, _run(asked, workload, source, TYPICAL)), slo=slo)
+    warnings = source.warnings()
     if asked.output is not None:
         made.record.write(asked.output)
     print_summary(made, console)
-    console.print()
-    measured["typical"] = made.chosen.measures[0]
-    console.print(_range(measured))
+    for sentence in warnings:
+        console.print(f"\n{sentence}", markup=False, style="yellow")
+    if not source.calibrated:
+        console.print()
+        measured[TYPICAL] = made.chosen.measures[0]
+        console.print(_range(measured))
     console.print()
     console.print(_memory(made.chosen_run))
     if asked.gantt is not None or asked.html is not None:
-        seen = _seen(asked, workload, made.chosen_run, window)
+        seen = _seen(asked, workload, source, made.chosen_run, window)
         if asked.gantt is not None:
             console.print()
             print_gantt(seen, console)
         if asked.html is not None:
             asked.html.write_text(with_steps(page(made), seen).html(), encoding="utf-8")
     if asked.steps is not None:
-        _write_steps(asked, workload, window, console)
+        _write_steps(asked, workload, source, window, console)
     return exit_code(made)
 
 
-def _seen(asked: Asked, workload: Workload, done: Run, asked_for: Window | None) -> Seen:
+def _seen(asked: Asked, workload: Workload, source: Served, done: Run, asked_for: Window | None) -> Seen:
     """The typical run once more, and watched: it is the same to the last byte, and only the window is kept."""
     window, stall = seen_window(done, asked_for)
     timeline = Timeline()
     before_us = _LONG_STEP_US if stall is None else max(stall.length_us, _LONG_STEP_US)
-    _run(asked, workload, "typical", watch=(timeline, max(window.from_us - before_us, 0), window.until_us))
+    _run(
+        asked,
+        workload,
+        source,
+        TYPICAL,
+        watch=(timeline, max(window.from_us - before_us, 0), window.until_us),
+    )
     return Seen(window, timeline, stall)
 
 
-def _write_steps(asked: Asked, workload: Workload, window: Window | None, console: Console) -> None:
+def _write_steps(
+    asked: Asked, workload: Workload, source: Served, window: Window | None, console: Console
+) -> None:
     """Of the window, or of the whole run: its last steps, where they are too many."""
     timeline = Timeline()
-    _run(asked, workload, "typical", watch=(timeline, *(window or (0, None))))
+    _run(asked, workload, source, TYPICAL, watch=(timeline, *(window or (0, None))))
     assert asked.steps is not None
     write_steps(asked.steps, timeline)
     if timeline.forgotten:
@@ -156,21 +176,21 @@ def _write_steps(asked: Asked, workload: Workload, window: Window | None, consol
 def _run(
     asked: Asked,
     workload: Workload,
-    efficiency: str,
+    source: Served,
+    pace: str,
     *,
     watch: tuple[Timeline, int, int | None] | None = None,
 ) -> Run:
-    """With one assumption of how much of its peaks the machine reaches. `watch`: what gets the steps, from and until
-    when, in microseconds."""
-    pace = asked.deployment.pace_with(EFFICIENCIES[efficiency])
+    """With one of the paces. `watch`: what gets the steps, from and until when, in microseconds."""
+    paces = source.paces[pace]
 
     def start(place: int) -> Replica:
         return Replica(
-            asked.deployment.settings,
-            pace,
+            source.settings,
+            paces.pace,
             ManualClock(),
             guessing=asked.deployment.guessing,
-            draft_pace=asked.deployment.draft_pace_with(EFFICIENCIES[efficiency]),
+            draft_pace=paces.draft,
             recorder=_recorder(watch, place),
         )
 
@@ -181,11 +201,12 @@ def _run(
         failures=fleet.failures(workload.seed),
         restart=start,
     )
-    with _progress(_WORDS[efficiency], workload.requests) as told:
+    with _progress("simulated" if source.calibrated else _WORDS[pace], workload.requests) as told:
         return simulate(
             cluster,
             requests_of(workload),
             asking=asked.asking,
+            host=source.host,
             clients=workload.clients,
             seed=workload.seed,
             rate=workload.rate,
@@ -223,17 +244,17 @@ def _progress(words: str, requests: int | None) -> Iterator[Callable[[int, float
         yield told
 
 
-def _record(asked: Asked, workload: Workload, run: Run) -> Record:
+def _record(asked: Asked, workload: Workload, source: Served, run: Run) -> Record:
     deployment = asked.deployment
     options = {**msgspec.to_builtins(asked.fleet), "slo": asked.slo}
     return Record(
         octavo=octavo.__version__,
         url="simulated",
-        model=deployment.model,
+        model=source.model,
         api="completions",
-        server=f"octavo {octavo.__version__}, simulated, uncalibrated",
+        server=f"octavo {octavo.__version__}, simulated, {source.words}",
         machine={
-            "hardware": deployment.hardware,
+            "hardware": source.hardware,
             "accelerators": deployment.tensor_parallel,
             "replicas": asked.fleet.replicas,
         },

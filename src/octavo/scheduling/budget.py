@@ -53,6 +53,7 @@ class StepBudget:
             prompts.samples + decodes,
             prompts.kv_tokens + self._kv_tokens,
             prompts.pairs,
+            prompts.sequences + decodes,
         )
 
     def room(self, sequence: Sequence) -> int:

@@ -51,7 +51,7 @@ class Stretch:
         if len(self._loads) < steps:
             count = len(self._running)
             first = sum([one.computed for one in self._running]) + count
-            self._loads = [StepLoad(count, count, first + step * count, 0) for step in range(steps)]
+            self._loads = [StepLoad(count, count, first + step * count, 0, count) for step in range(steps)]
         return self._loads[:steps]
 
     def advance(self, times: Times[float]) -> None:

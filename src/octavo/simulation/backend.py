@@ -46,7 +46,11 @@ def load_of(plan: Plan) -> StepLoad:
             read = row.start + 1
             pairs = StepLoad().with_chunk(row.start, row.count, count).pairs - read
             load = StepLoad(
-                load.tokens + row.count, load.samples + count, load.kv_tokens + read, load.pairs + pairs
+                load.tokens + row.count,
+                load.samples + count,
+                load.kv_tokens + read,
+                load.pairs + pairs,
+                load.sequences + 1,
             )
         else:
             load = load.with_chunk(row.start, row.count, count)

@@ -18,6 +18,7 @@ from octavo.scheduling.outputs import SequenceOutput
 from octavo.scheduling.scheduler import Scheduler, SchedulerConfig
 from octavo.scheduling.stretch import Stretch
 from octavo.simulation.backend import TOKEN, SimulatedBackend
+from octavo.simulation.calibrated import Watched
 from octavo.simulation.guessing import DrawnDraftModel, Guessing, speculator_of
 from octavo.simulation.pace import Pace
 from octavo.text.vocabulary import Vocabulary
@@ -69,7 +70,9 @@ class Replica:
         speculate, with guesses so good; with a `draft_pace` they are a draft model's, whose steps take so long.
         `recorder`: gets each step that it watches, one by one."""
         self.clock = clock
-        self._pace = pace
+        self._watched = pace if isinstance(pace, Watched) else None
+        self._pace = pace.pace if isinstance(pace, Watched) else pace
+        """For looks ahead, at steps that may not be taken."""
         self._recorder = recorder
         self.guesses = guessing is not None
         self._fast = fast and guessing is None  # the control of guesses learns from each step
@@ -78,7 +81,7 @@ class Replica:
         spec = _spec(config)
         if config.targets.between_s(None, in_first_sentence=True) is not None and not config.measured:
             alone = ManualClock()  # as a server measures steps before it serves
-            timed = measure(SimulatedBackend(spec, config.limits, pace, alone), config.kv_groups, alone)
+            timed = measure(SimulatedBackend(spec, config.limits, self._pace, alone), config.kv_groups, alone)
             config = msgspec.structs.replace(config, measured=timed)
         self.scheduler = Scheduler(config, Vocabulary([b"\0"]))
         self.scheduler.capacity = self.capacity = config.capacity(VOCABULARY)
@@ -160,6 +163,9 @@ class Replica:
         self.clock.advance_to(times_s[-1])
         for begin, end in pairwise(times_s):  # in the order of single steps, so that the sum is the same
             self.busy_s += end - begin
+        if self._watched is not None:
+            for load in ahead.stretch.loads(steps):
+                self._watched.seconds(load)
         items = self.engine.stretch(ahead.stretch, times_s)
         self._ahead = self._look_ahead()
         return Progress(items, tuple(times_s[1:]))

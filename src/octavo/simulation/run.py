@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -13,6 +14,7 @@ from octavo.errors import ClientError
 from octavo.scheduling.inputs import Service
 from octavo.scheduling.outputs import SequenceOutput
 from octavo.simulation.asking import Asking
+from octavo.simulation.calibrated import HostWork
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.prompts import prompt_of
 from octavo.simulation.replica import Replica
@@ -33,6 +35,7 @@ _MOST_SAMPLES = 8192
 _TOLD_EVERY = 1000
 """Events between two calls for who shows how far it is."""
 _ONCE = Asking()
+_NO_HOST = HostWork()
 
 
 def simulate(
@@ -40,6 +43,7 @@ def simulate(
     requests: Iterable[Request],
     *,
     asking: Asking = _ONCE,
+    host: HostWork = _NO_HOST,
     clients: int | None = None,
     seed: int = 0,
     rate: float | None = None,
@@ -50,13 +54,14 @@ def simulate(
     the events of answers as `Ticks` where each has one token, for runs of a million requests.
 
     `on_progress`: called now and then with requests answered and seconds of virtual time. Every request enters at the
-    first step of its replica that begins at its time or later, as a message does that reaches an engine.
+    first step of its replica that begins at its time or later, as a message does that reaches an engine; `host` says
+    how long it is on its way there, and each chunk on its way back.
     """
     cluster = Cluster([served]) if isinstance(served, Replica) else served
     with only_virtual_time():
-        return _Simulation(cluster, Agenda(requests, clients=clients), asking, compact, on_progress).run(
-            Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[])
-        )
+        return _Simulation(
+            cluster, Agenda(requests, clients=clients), asking, host, compact, on_progress
+        ).run(Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[]))
 
 
 class _Simulation:
@@ -67,6 +72,7 @@ class _Simulation:
         cluster: Cluster,
         agenda: Agenda,
         asking: Asking,
+        host: HostWork,
         compact: bool,
         on_progress: Callable[[int, float], None] | None,
     ) -> None:
@@ -74,6 +80,9 @@ class _Simulation:
         self._agenda = agenda
         self._asking = asking
         self._compact = compact
+        self._host = host
+        self._coming: list[tuple[int, int, Add, Exchange]] = []
+        """Sent, and not with an engine yet: when they will be."""
         self._on_progress = on_progress
         self._open: dict[str, Exchange] = {}
         self._answers: dict[str, int] = {}
@@ -85,9 +94,9 @@ class _Simulation:
 
     def run(self, run: Run) -> Run:
         """Fill it."""
-        cluster, agenda = self._cluster, self._agenda
+        cluster = self._cluster
         for events in count():
-            step_us, next_us = cluster.next_us, agenda.next_us
+            step_us, next_us = cluster.next_us, self._next_us
             if (event_us := self._event_us(step_us, next_us)) is not None:
                 if self._sample_due_us < event_us:
                     self._sample(self._sample_due_us)
@@ -124,6 +133,14 @@ class _Simulation:
         others = [at_us for at_us in (step_us, next_us) if at_us is not None]
         return event_us if event_us <= min(others, default=event_us) else None
 
+    @property
+    def _next_us(self) -> int | None:
+        """When the next request is sent, or is with an engine."""
+        sent_us = self._agenda.next_us
+        if self._coming and (sent_us is None or self._coming[0][0] < sent_us):
+            return self._coming[0][0]
+        return sent_us
+
     def _tell(self, now_us: int) -> None:
         if self._on_progress is not None:
             with real_time():
@@ -133,12 +150,17 @@ class _Simulation:
         for at_us, request in self._agenda.take(until_us):
             exchange = Exchange.of(request, intended_us=at_us, sent_us=at_us, end_us=at_us, counted="usage")
             exchange.chunks = Ticks(_CHARACTERS) if self._compact else []
-            if not self._enter(request, exchange):
+            if not self._send(request, exchange):
                 self._done.append(exchange)
                 self._agenda.answered(request.index, at_us)
+        while self._coming and self._coming[0][0] <= until_us:
+            enters_us, _, add, exchange = heapq.heappop(self._coming)
+            self._open[add.request_id] = exchange
+            self._cluster.enter(add, enters_us)
+            self._take()
 
-    def _enter(self, request: Request, exchange: Exchange) -> bool:
-        """Hand the request to an engine; one that can never fit is refused as the server's edge would."""
+    def _send(self, request: Request, exchange: Exchange) -> bool:
+        """Send the request to an engine; one that can never fit is refused as the server's edge would."""
         prompt = prompt_of(request)
         params = self._asking.params(request)
         exchange.input_tokens = len(prompt)
@@ -148,18 +170,22 @@ class _Simulation:
             exchange.error, exchange.status, exchange.message = "status", 400, str(error)
             return False
         service = Service(priority=request.priority, tenant=request.tenant or "")
-        at_us = exchange.intended_us
-        self._open[str(request.index)] = exchange
-        self._cluster.enter(Add(str(request.index), prompt, params, at_us / 1e6, service=service), at_us)
-        self._take()
+        enters_us = exchange.intended_us + microseconds(self._host.before_s(len(prompt)))
+        add = Add(str(request.index), prompt, params, enters_us / 1e6, service=service)
+        heapq.heappush(self._coming, (enters_us, request.index, add, exchange))
         return True
 
     def _take(self) -> None:
         """Note what steps have brought."""
         for progress in self._cluster.take_progress():
-            ends_us = array("q", map(microseconds, progress.ends_s))
+            stepped_us = ends_us = array("q", map(microseconds, progress.ends_s))
+            places: dict[str, int] = {}
             for item in progress.items:
                 exchange = self._open[item.request_id]
+                if self._host.per_chunk_s:
+                    place = places.setdefault(item.request_id, len(places))
+                    later_us = microseconds(self._host.after_s(place))
+                    ends_us = array("q", [one + later_us for one in stepped_us])
                 _note(exchange, item, ends_us, together=self._asking.n > 1)
                 if item.finish_reason is not None and self._ends(item.request_id):
                     _finish(exchange, ends_us[-1])

@@ -23,6 +23,8 @@ _MEMORY = 0.1
 """Weight of a new step in its bucket, and in the drift, once there are ten."""
 _LEAST_BUCKETS = 3
 """Different kinds of steps that must have been seen before anything is predicted."""
+_TERMS = 4
+"""Of a load, that the model knows: its first."""
 _SWEEPS = 60
 _EXACT = 8
 """Up to so many tokens, each number is a kind of step of its own."""
@@ -44,13 +46,16 @@ class StepLoad(NamedTuple):
     """Stored tokens that the sequences which decode read."""
     pairs: int = 0
     """Of the other sequences: each computed token with every one up to it, itself too."""
+    sequences: int = 0
+    """That take part. The scheduler's own model has no term for them, a simulation's may."""
 
     def with_chunk(self, start: int, count: int, samples: int) -> StepLoad:
         """And one sequence more, which computes `count` tokens behind `start`."""
+        tokens, samples, sequences = self.tokens + count, self.samples + samples, self.sequences + 1
         if count == 1:
-            return StepLoad(self.tokens + 1, self.samples + samples, self.kv_tokens + start + 1, self.pairs)
-        pairs = count * start + count * (count + 1) // 2
-        return StepLoad(self.tokens + count, self.samples + samples, self.kv_tokens, self.pairs + pairs)
+            return StepLoad(tokens, samples, self.kv_tokens + start + 1, self.pairs, sequences)
+        pairs = self.pairs + count * start + count * (count + 1) // 2
+        return StepLoad(tokens, samples, self.kv_tokens, pairs, sequences)
 
 
 class TimedLoad(msgspec.Struct, frozen=True, array_like=True):
@@ -67,13 +72,13 @@ class _Bucket:
 
     def __init__(self) -> None:
         self.count = 0
-        self.load = [0.0] * 4
+        self.load = [0.0] * _TERMS
         self.seconds = 0.0
 
     def add(self, load: StepLoad, seconds: float) -> None:
         self.count += 1
         share = max(1 / self.count, _MEMORY)
-        self.load = [old + share * (new - old) for old, new in zip(self.load, load, strict=True)]
+        self.load = [old + share * (new - old) for old, new in zip(self.load, load[:_TERMS], strict=True)]
         self.seconds += share * (seconds - self.seconds)
 
 
@@ -149,7 +154,7 @@ class StepTime:
         """Is it of a new kind?"""
         kind = tuple(
             value.bit_length() // 2 if at else value if value <= _EXACT else _EXACT + value.bit_length()
-            for at, value in enumerate(load)
+            for at, value in enumerate(load[:_TERMS])
         )
         bucket = self._buckets.get(kind)
         new = bucket is None

@@ -1,0 +1,197 @@
+"""Measures an engine in this process: steps of designed kinds, in a shuffled order, again and again. Knows no HTTP."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import octavo
+from octavo.backends.base import Handle, Limits, Plan
+from octavo.engine.engine import Engine
+from octavo.sampling.params import SamplingParams
+from octavo.scheduling.inputs import Add
+from octavo.simulation.backend import load_of
+from octavo.simulation.calibrate import Observed, fit
+from octavo.simulation.calibrated import Calibration, Machine
+from octavo.timing.step_time import StepLoad
+
+__all__ = ["Probe", "calibrate_engine", "limits_of", "observe", "probes", "ranges", "this_machine"]
+
+_PROMPTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
+_STREAMS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
+_CONTEXTS = (16, 256, 1024)
+_MOST_CONTEXT = 4096
+"""Tokens of all the prompts of a probe for decodes: longer ones measure the same slope for more time."""
+_DECODED = 8
+_REPEATS = 3
+
+
+class Probe(NamedTuple):
+    """Streams with prompts of equal length, and a prompt that comes once all of them decode."""
+
+    streams: int
+    context: int
+    outputs: int
+    late: int = 0
+
+
+class _Step(NamedTuple):
+    load: StepLoad
+    seconds: float
+
+
+def calibrate_engine(
+    engine: Engine,
+    *,
+    model: str,
+    repeats: int = _REPEATS,
+    seed: int = 0,
+    told: Callable[[int, int], None] | None = None,
+) -> Calibration:
+    """`told`: called with probes done and probes in all. Raises BenchError where the engine is too small to tell."""
+    pace, host, fitted = fit(seen := observe(engine, repeats=repeats, seed=seed, told=told), seed=seed)
+    return Calibration(
+        octavo=octavo.__version__,
+        date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        machine=this_machine(),
+        model=model,
+        source="engine",
+        pace=pace,
+        host=host,
+        fitted=fitted,
+        seen=ranges(seen),
+        limits=limits_of(engine),
+        kv_bytes_per_token=engine.info.block_bytes / engine.info.block_size,
+    )
+
+
+def observe(
+    engine: Engine, *, repeats: int = _REPEATS, seed: int = 0, told: Callable[[int, int], None] | None = None
+) -> list[Observed]:
+    """The median of each kind of step over the repeats. The whole step is timed, with what the scheduler takes."""
+    chance = random.Random(seed)
+    turns = [(place, probe) for place, probe in enumerate(probes(engine))] * repeats
+    chance.shuffle(turns)
+    found: dict[tuple[int, int, StepLoad], list[float]] = defaultdict(list)
+    with _loads(engine) as last:
+        _run(engine, turns[0][1], chance, last)  # memory is touched, threads have begun
+        for done, (place, probe) in enumerate(turns):
+            if told is not None:
+                told(done, len(turns))
+            for number, step in enumerate(_run(engine, probe, chance, last)):
+                found[place, number, step.load].append(step.seconds)
+    return [
+        Observed((load,), statistics.median(seconds), steps=len(seconds))
+        for (_, _, load), seconds in found.items()
+    ]
+
+
+def probes(engine: Engine) -> Iterator[Probe]:
+    """What is measured: prompts alone, streams that decode, and prompts that come while others decode."""
+    capacity, budget = engine.info.capacity, engine.info.max_step_tokens
+    longest = min(capacity.max_model_len, capacity.kv_tokens) - _DECODED - 2
+    streams = [one for one in _STREAMS if one <= min(capacity.max_running, budget)]
+    yield from (
+        Probe(1, tokens, 1) for tokens in sorted({*_PROMPTS, budget}) if tokens <= min(longest, 4 * budget)
+    )
+    for context in _CONTEXTS:
+        for several in streams:
+            room = several * (context + 2 * _DECODED + several)
+            if context <= longest and several * context <= _MOST_CONTEXT and room <= capacity.kv_tokens:
+                yield Probe(several, context, _DECODED)
+    for several in (2, 8, 32):
+        for late in (48, budget, 2 * budget):
+            room = several * (16 + 2 * _DECODED + several) + late + 1
+            if several in streams and late <= longest and room <= capacity.kv_tokens:
+                yield Probe(several, 16, _DECODED, late)
+
+
+def limits_of(engine: Engine) -> Limits:
+    """What a simulation of this engine needs to know of its memory."""
+    capacity = engine.info.capacity
+    return Limits(
+        num_blocks=engine.info.num_blocks,
+        block_size=engine.info.block_size,
+        max_slots=capacity.max_running,
+        max_step_tokens=engine.info.max_step_tokens,
+        max_model_len=capacity.max_model_len,
+    )
+
+
+def ranges(seen: list[Observed]) -> dict[str, tuple[int, int]]:
+    """The least and the most of each of StepLoad's numbers."""
+    loads = [load for one in seen for load in one.loads]
+    return {
+        name: (min(column), max(column))
+        for name, column in zip(StepLoad._fields, zip(*loads, strict=True), strict=True)
+    }
+
+
+def this_machine() -> Machine:
+    """As its system describes it."""
+    processor = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                processor = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return Machine(
+        processor=processor, cores=os.cpu_count() or 1, system=f"{platform.system()} {platform.release()}"
+    )
+
+
+@contextmanager
+def _loads(engine: Engine) -> Iterator[list[StepLoad]]:
+    """The load of the step that ran last, while this lasts."""
+    launch, last = engine.backend.launch, list[StepLoad]()
+
+    def noted(plan: Plan) -> Handle:
+        last[:] = [load_of(plan)]
+        return launch(plan)
+
+    engine.backend.launch = noted  # type: ignore[method-assign]
+    try:
+        yield last
+    finally:
+        engine.backend.launch = launch  # type: ignore[method-assign]
+
+
+def _run(engine: Engine, probe: Probe, chance: random.Random, last: list[StepLoad]) -> list[_Step]:
+    """Every step until the last stream has its outputs. Tokens are new each time, so nothing is found in a cache."""
+    outputs = probe.outputs
+    if probe.streams > 1 or probe.late:  # the first ones go on until the last ones' prompts are read
+        outputs += -(
+            -(probe.streams * probe.context + probe.late) // max(engine.info.max_step_tokens // 2, 1)
+        )
+    for number in range(probe.streams):
+        _add(engine, f"{number}", probe.context, outputs, chance)
+    steps: list[_Step] = []
+    late = probe.late
+    while not engine.idle:
+        last.clear()
+        began_s = engine.clock.now_s()
+        engine.step()
+        seconds = engine.clock.now_s() - began_s
+        if last:
+            steps.append(_Step(last[0], seconds))
+        if late and last and last[0].samples == probe.streams:
+            _add(engine, "late", late, 1, chance)
+            late = 0
+    return steps
+
+
+def _add(engine: Engine, name: str, tokens: int, outputs: int, chance: random.Random) -> None:
+    vocabulary = engine.info.capacity.vocab_size
+    prompt = tuple(chance.choices(range(vocabulary), k=tokens))
+    params = SamplingParams(temperature=0.0, max_tokens=outputs, ignore_eos=True, seed=0)
+    engine.add(Add(name, prompt, params, engine.clock.now_s()))
