@@ -150,7 +150,10 @@ def run_engine(engine: Engine, workload: Workload, number: int) -> Run:
         for item in items:
             one = done[item.request_id]
             if item.samples:
-                one.chunks.append(Chunk(at_us, len(item.samples), 4 * len(item.samples), Kind.ANSWER))
+                one.chunks = [
+                    *one.chunks,
+                    Chunk(at_us, len(item.samples), 4 * len(item.samples), Kind.ANSWER),
+                ]
             if item.finish_reason is not None:
                 assert item.finish_reason == "length", item
                 one.end_us, one.status, one.finish_reason = at_us, 200, "length"
