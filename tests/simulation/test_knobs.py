@@ -29,10 +29,11 @@ ALLOCATORS: tuple[AllocatorName, ...] = get_args(AllocatorName)
 
 def workload(count: int = 12) -> list[Request]:
     """Pairs begin alike; lengths and gaps vary, priorities too; some come while memory is full."""
+    times_s = sorted(0.03 * (n * n % 7) for n in range(count))
     return [
         Request(
             index=n,
-            at_s=0.03 * (n * n % 7),
+            at_s=times_s[n],
             session=n,
             priority=n % 3 - 1,
             tenant=("a", "b")[n % 2],
