@@ -84,9 +84,8 @@ def _load(batch: float, mean: Mean) -> StepLoad:
     kept = mean.prompt - mean.computed
     pairs = prompts * mean.computed * (kept + mean.computed / 2)
     kv_tokens = batch * (mean.prompt + mean.output / 2)
-    return StepLoad._make(
-        (batch + computed, batch + prompts, kv_tokens, pairs)
-    )  # means, and no whole numbers
+    # Means, and no whole numbers.
+    return StepLoad._make((batch + computed, batch + prompts, kv_tokens, pairs, batch + prompts))
 
 
 def _batches(most: float) -> Iterator[float]:
