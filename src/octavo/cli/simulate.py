@@ -8,7 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from octavo.cli.options import parse_duration
-from octavo.config import AllocatorName, PolicyName, ProfileName, RouterName
+from octavo.cli.simulate_options import (
+    Autoscale,
+    ColdStart,
+    DecodeReplicas,
+    Fail,
+    LinkLatency,
+    LinkRate,
+    Mtbf,
+    PrefillReplicas,
+    Repair,
+    Replicas,
+    Routing,
+    ScaleDownAfter,
+    ScaleEvery,
+    ScaleTarget,
+)
+from octavo.config import AllocatorName, PolicyName, ProfileName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +44,6 @@ docs/simulation.md explains the machines, the models of time, and how sure a sim
 _LIST = "list"
 """Instead of a name: show all of them."""
 _MACHINE = "The machine"
-_FLEET = "Several servers"
 _KNOBS = "The server's knobs"
 _OUTPUT = "What is shown"
 _ASKING = "How requests are asked"
@@ -225,37 +240,20 @@ def simulate(
             metavar="COUNT", rich_help_panel=_ASKING, help="Beam search with so many beams; 0: none."
         ),
     ] = 0,
-    replicas: Annotated[
-        int,
-        typer.Option(min=1, max=10_000, metavar="COUNT", rich_help_panel=_FLEET, help="So many servers."),
-    ] = 1,
-    router: Annotated[
-        RouterName, typer.Option(rich_help_panel=_FLEET, help="Which of them gets a request.")
-    ] = "least-loaded",
-    fail: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WHEN", rich_help_panel=_FLEET, help="'replica 2 at 30s for 60s': it dies; several times."
-        ),
-    ] = None,
-    mtbf: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration,
-            metavar="TIME",
-            rich_help_panel=_FLEET,
-            help="Of each server, the mean from a start to a failure.",
-        ),
-    ] = None,
-    repair: Annotated[
-        float,
-        typer.Option(
-            parser=parse_duration,
-            metavar="TIME",
-            rich_help_panel=_FLEET,
-            help="From there to its next start.",
-        ),
-    ] = "60s",  # type: ignore[assignment]  # parsed as what is typed
+    replicas: Replicas = 1,
+    router: Routing = "least-loaded",
+    fail: Fail = None,
+    mtbf: Mtbf = None,
+    repair: Repair = "60s",  # type: ignore[assignment]  # parsed as what is typed
+    autoscale: Autoscale = None,
+    scale_target: ScaleTarget = 16.0,
+    scale_every: ScaleEvery = "15s",  # type: ignore[assignment]
+    cold_start: ColdStart = "60s",  # type: ignore[assignment]
+    scale_down_after: ScaleDownAfter = "5min",  # type: ignore[assignment]
+    prefill_replicas: PrefillReplicas = 0,
+    decode_replicas: DecodeReplicas = 0,
+    link: LinkRate = "25GB/s",  # type: ignore[assignment]
+    link_latency: LinkLatency = "1ms",  # type: ignore[assignment]
     allow_refused: Annotated[
         bool,
         typer.Option(
@@ -367,7 +365,7 @@ def simulate(
         draft_model=draft_model,
     )
     assert workload is not None
-    from octavo.cli.simulate_fleet import Fleet
+    from octavo.cli.simulate_fleet import fleet_of
     from octavo.cli.simulate_run import Asked, run
 
     code = run(
@@ -381,7 +379,7 @@ def simulate(
             pace=pace,
             given=given,
             asking=Asking(n=n, beam_width=beam_width),
-            fleet=Fleet(replicas, router, tuple(fail or ()), mtbf, repair),
+            fleet=fleet_of(context.params, given),
             compare_naive=compare_naive,
             allow_refused=allow_refused,
             slo=slo,

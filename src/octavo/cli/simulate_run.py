@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -23,7 +24,7 @@ from octavo.bench.shown import label_of, show
 from octavo.bench.slo import Slo
 from octavo.bench.summary import print_summary
 from octavo.cli.results import changed_workload, check_outputs, exit_code
-from octavo.cli.simulate_fleet import Fleet
+from octavo.cli.simulate_fleet import Fleet, places_table
 from octavo.cli.simulate_naive import compare
 from octavo.cli.simulate_served import TYPICAL, Served, served
 from octavo.cli.simulate_steps import (
@@ -38,11 +39,11 @@ from octavo.cli.simulate_steps import (
 from octavo.engine.recorder import Recorder
 from octavo.errors import InvalidParameter
 from octavo.simulation.asking import Asking
-from octavo.simulation.cluster import Cluster
 from octavo.simulation.deployment import Deployment
+from octavo.simulation.disaggregated import receiving
 from octavo.simulation.fit import fit
+from octavo.simulation.ledger import Place
 from octavo.simulation.replica import VOCABULARY, Replica
-from octavo.simulation.routers import ROUTERS
 from octavo.simulation.run import simulate
 from octavo.telemetry.timeline import Timeline
 from octavo.timing.clock import ManualClock
@@ -99,6 +100,7 @@ def run(asked: Asked, console: Console) -> int:
         raise InvalidParameter("--compare-naive is about a machine of the catalogue; leave out the pace.")
     facts = [*source.facts, *asked.fleet.facts()]
     asked.fleet.failures(workload.seed)  # what is wrong with them is said before the run
+    asked.fleet.check(asked.asking, source.kv_bytes_per_token)
     window = parse_window(asked.gantt)
     check_outputs(asked.output, asked.html)
     check_outputs(asked.steps, None)
@@ -115,9 +117,10 @@ def run(asked: Asked, console: Console) -> int:
         compare(asked.deployment, asked.asking, workload, console)
         return 0
     measured = {
-        name: measure(_run(asked, workload, source, name)) for name in source.paces if name != TYPICAL
+        name: measure(_run(asked, workload, source, name).run) for name in source.paces if name != TYPICAL
     }
-    made = report(_record(asked, workload, source, _run(asked, workload, source, TYPICAL)), slo=slo)
+    done, places = _run(asked, workload, source, TYPICAL)
+    made = report(_record(asked, workload, source, done), slo=slo)
     warnings = source.warnings()
     if asked.output is not None:
         made.record.write(asked.output)
@@ -130,6 +133,9 @@ def run(asked: Asked, console: Console) -> int:
         console.print(_range(measured))
     console.print()
     console.print(_memory(made.chosen_run))
+    if len(places) > 1:
+        console.print()
+        console.print(places_table(asked.fleet, places))
     if asked.gantt is not None or asked.html is not None:
         seen = _seen(asked, workload, source, made.chosen_run, window)
         if asked.gantt is not None:
@@ -180,29 +186,24 @@ def _run(
     pace: str,
     *,
     watch: tuple[Timeline, int, int | None] | None = None,
-) -> Run:
+) -> _Done:
     """With one of the paces. `watch`: what gets the steps, from and until when, in microseconds."""
     paces = source.paces[pace]
 
-    def start(place: int) -> Replica:
+    def start(place: int, *, receives: bool = False) -> Replica:
         return Replica(
-            source.settings,
+            receiving(source.settings) if receives else source.settings,
             paces.pace,
             ManualClock(),
             guessing=asked.deployment.guessing,
             draft_pace=paces.draft,
+            receives=receives,
             recorder=_recorder(watch, place),
         )
 
-    fleet = asked.fleet
-    cluster = Cluster(
-        [start(place) for place in range(fleet.replicas)],
-        ROUTERS[fleet.router](),
-        failures=fleet.failures(workload.seed),
-        restart=start,
-    )
+    cluster = asked.fleet.cluster(start, workload.seed, source.kv_bytes_per_token)
     with _progress("simulated" if source.calibrated else _WORDS[pace], workload.requests) as told:
-        return simulate(
+        done = simulate(
             cluster,
             requests_of(workload),
             asking=asked.asking,
@@ -213,6 +214,14 @@ def _run(
             compact=True,
             on_progress=told,
         )
+    return _Done(done, cluster.places(done.end_us))
+
+
+class _Done(NamedTuple):
+    """A run, and what each server did in it."""
+
+    run: Run
+    places: list[Place]
 
 
 def _recorder(watch: tuple[Timeline, int, int | None] | None, replica: int) -> Recorder | None:

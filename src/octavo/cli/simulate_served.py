@@ -50,6 +50,7 @@ class Served:
     """How the pace is known."""
     model: str
     hardware: str
+    kv_bytes_per_token: float | None = None
     host: HostWork = field(default_factory=HostWork)
     warnings: Callable[[], list[str]] = list
     """What the runs so far asked of the pace beyond what was measured."""
@@ -69,7 +70,13 @@ def served(deployment: Deployment, pace: Path | None, given: frozenset[str]) -> 
         }
         facts = deployment.facts()
         return Served(
-            deployment.settings, facts, paces, "uncalibrated", deployment.model, deployment.hardware
+            deployment.settings,
+            facts,
+            paces,
+            "uncalibrated",
+            deployment.model,
+            deployment.hardware,
+            deployment.pace.kv_bytes_per_token,
         )
     if isinstance(found, CalibratedPace):
         # The critical batch that the catalogue tells of is the roofline's.
@@ -87,6 +94,7 @@ def served(deployment: Deployment, pace: Path | None, given: frozenset[str]) -> 
         f"calibrated on {found.date}",
         found.model,
         found.machine.processor,
+        found.kv_bytes_per_token,
         found.host,
         lambda: outside(watched),
     )

@@ -6,7 +6,7 @@ is greedy, another one for each child where it is by chance, and for beams token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from octavo.backends.base import ChoiceRule, Handle, Limits, Plan, PlanError, SampleRow, Samples, TokenSample
@@ -28,14 +28,18 @@ TOKEN = 0
 _SAMPLE = TokenSample(TOKEN)
 
 
+_NOTHING: Mapping[int, int] = {}
+
+
 def answer_of(rule: ChoiceRule) -> int:
     """Each token of a sequence that is chosen by this rule."""
     return TOKEN + rule.seed % CHILDREN if rule.temperature else TOKEN
 
 
-def load_of(plan: Plan) -> StepLoad:
+def load_of(plan: Plan, received: Mapping[int, int] = _NOTHING) -> StepLoad:
     """What a plan has to compute: the numbers that the scheduler's own model of step times is fitted to; but a row that
-    verifies guesses reads what is stored, once, as a decode does."""
+    verifies guesses reads what is stored, once, as a decode does. `received`: of slots, how many tokens of the
+    beginning have K and V that were computed elsewhere: they are no work."""
     samples, own = [0] * len(plan.rows), [0] * len(plan.rows)
     for sample in plan.samples:
         samples[sample.row] += 1
@@ -53,7 +57,9 @@ def load_of(plan: Plan) -> StepLoad:
                 load.sequences + 1,
             )
         else:
-            load = load.with_chunk(row.start, row.count, count)
+            ready = min(max(received.get(row.slot, 0) - row.start, 0), row.count)
+            if ready < row.count:
+                load = load.with_chunk(row.start + ready, row.count - ready, count)
     return load
 
 
@@ -86,18 +92,28 @@ class SimulatedBackend:
     invariant = True
     arithmetic_id = "simulated"
 
-    def __init__(self, spec: ModelSpec, limits: Limits, pace: Pace, clock: ManualClock) -> None:
+    def __init__(
+        self, spec: ModelSpec, limits: Limits, pace: Pace, clock: ManualClock, *, receives: bool = False
+    ) -> None:
+        """`receives`: a sequence that begins with a prompt and one token has the prompt's K and V from elsewhere. One
+        that begins with more had to give up its memory, and computes it again."""
         self.spec = spec
         self.limits = limits
         self.pace = pace
         self.candidates: Callable[[int, int, int, int], tuple[tuple[int, float], ...]] = candidates
         """Of beams; a test may have its own."""
         self._clock = clock
+        self._receives = receives
+        self._received: dict[int, int] = {}
+        """Of each slot: how many tokens of its beginning."""
         self._slots: dict[int, _Slot] = {}
         """Only those whose choice is not the usual one."""
 
     def launch(self, plan: Plan) -> Handle:
         for one in plan.opens:
+            if self._receives:
+                known = len(one.history) - one.rule.prompt_tokens
+                self._received[one.slot] = one.rule.prompt_tokens if known == 1 else 0
             if self._usual(one.rule):
                 self._slots.pop(one.slot, None)
             else:
@@ -114,7 +130,9 @@ class SimulatedBackend:
 
     def collect(self, handle: Handle) -> Samples:
         assert isinstance(handle, _Flight)
-        self._clock.advance(self.pace.seconds(load_of(handle.plan)))
+        load = load_of(handle.plan, self._received)
+        if load.tokens:  # else K and V came in, and nothing was computed
+            self._clock.advance(self.pace.seconds(load))
         return handle.samples
 
     def _usual(self, rule: ChoiceRule) -> bool:

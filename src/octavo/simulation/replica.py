@@ -39,6 +39,8 @@ class Progress:
     items: tuple[SequenceOutput, ...]
     ends_s: tuple[float, ...]
     """When each step ended. With several, each item has one token of every one of them."""
+    place: int = 0
+    """Of the replica in its cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,12 @@ class Replica:
         fast: bool = True,
         guessing: Guessing | None = None,
         draft_pace: Pace | None = None,
+        receives: bool = False,
         recorder: Recorder | None = None,
     ) -> None:
         """`fast`: take equal steps together where nothing can happen between; what comes out is the same. `guessing`:
         speculate, with guesses so good; with a `draft_pace` they are a draft model's, whose steps take so long.
-        `recorder`: gets each step that it watches, one by one."""
+        `receives`: K and V of prompts come from elsewhere. `recorder`: gets each step that it watches, one by one."""
         self.clock = clock
         self._watched = pace if isinstance(pace, Watched) else None
         self._pace = pace.pace if isinstance(pace, Watched) else pace
@@ -100,7 +103,7 @@ class Replica:
             threads=1,
             pid=0,
         )
-        backend = SimulatedBackend(spec, config.limits, pace, clock)
+        backend = SimulatedBackend(spec, config.limits, pace, clock, receives=receives)
         speculator = None
         if guessing is not None:
             draft = None
@@ -110,6 +113,8 @@ class Replica:
         self.engine = Engine(
             self.scheduler, backend, info, clock=clock, speculator=speculator, recorder=recorder
         )
+        self.place = 0
+        """In a cluster, which says it."""
         self.busy_s = 0.0
         """In steps, so far."""
         self._new = False
@@ -147,7 +152,7 @@ class Replica:
         items = self.engine.step().items
         self.busy_s += self.clock.now_s() - began_s
         self._ahead = self._look_ahead()
-        return Progress(items, (self.clock.now_s(),))
+        return Progress(items, (self.clock.now_s(),), self.place)
 
     def catch_up(self, until_us: int) -> Progress | None:
         """The quiet steps that begin before `until_us`, when something comes from outside; None where there are none. A
@@ -168,7 +173,7 @@ class Replica:
                 self._watched.seconds(load)
         items = self.engine.stretch(ahead.stretch, times_s)
         self._ahead = self._look_ahead()
-        return Progress(items, tuple(times_s[1:]))
+        return Progress(items, tuple(times_s[1:]), self.place)
 
     def _look_ahead(self) -> _Ahead | None:
         if not self._fast or self.engine.idle:

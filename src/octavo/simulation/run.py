@@ -16,6 +16,7 @@ from octavo.scheduling.outputs import SequenceOutput
 from octavo.simulation.asking import Asking
 from octavo.simulation.calibrated import HostWork
 from octavo.simulation.cluster import Cluster
+from octavo.simulation.disaggregated import Disaggregated
 from octavo.simulation.prompts import prompt_of
 from octavo.simulation.replica import Replica
 from octavo.timing.clock import microseconds
@@ -39,7 +40,7 @@ _NO_HOST = HostWork()
 
 
 def simulate(
-    served: Replica | Cluster,
+    served: Replica | Cluster | Disaggregated,
     requests: Iterable[Request],
     *,
     asking: Asking = _ONCE,
@@ -69,7 +70,7 @@ class _Simulation:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Cluster | Disaggregated,
         agenda: Agenda,
         asking: Asking,
         host: HostWork,
@@ -118,7 +119,7 @@ class _Simulation:
             if self._on_progress is not None and events % _TOLD_EVERY == 0:
                 self._tell(min((at_us for at_us in (step_us, next_us) if at_us is not None), default=0))
         run.end_us = max((one.end_us for one in self._done), default=0)
-        self._server.append(ServerSample(run.end_us, self._cluster.readings()))
+        self._server.append(ServerSample(run.end_us, self._cluster.readings(run.end_us)))
         self._tell(run.end_us)
         run.exchanges = sorted(self._done, key=lambda one: one.index)
         run.server = self._server
@@ -208,7 +209,7 @@ class _Simulation:
         """As things stand when all steps that began before have brought what they bring."""
         self._cluster.catch_up(at_us)
         self._take()
-        self._server.append(ServerSample(at_us, self._cluster.readings()))
+        self._server.append(ServerSample(at_us, self._cluster.readings(at_us)))
         if len(self._server) >= _MOST_SAMPLES:
             del self._server[1::2]
             self._every_us *= 2
