@@ -47,6 +47,7 @@ class NullEngine:
     def __init__(
         self, config: EngineConfig, steps_per_s: float, prompt_tokens_per_s: float | None = None
     ) -> None:
+        self.watched = False
         vocabulary = StoredModel.load(Path(config.model_dir)).vocabulary()
         ordinary = [token for token in range(vocabulary.size) if token not in vocabulary.special]
         self._tokens = random.Random(0).choices(ordinary, k=DIFFERENT)

@@ -73,6 +73,7 @@ class FakeEngine:
     """Every open request advances by one token a step; a step takes `max_step_tokens` µs."""
 
     def __init__(self, config: EngineConfig, heartbeat: Heartbeat) -> None:
+        self.watched = False
         self.heartbeat = heartbeat
         self.step_s = config.max_step_tokens * 1e-6
         self.running: dict[str, _Running] = {}

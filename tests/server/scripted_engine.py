@@ -133,6 +133,7 @@ class ScriptedEngine:
     """`Engine`, whose outputs are gathered until the script lets them go."""
 
     def __init__(self, config: EngineConfig, script: Path) -> None:
+        self.watched = False
         model = StoredModel.load(Path(config.model_dir))
         vocabulary = model.vocabulary()
         self._backend = ScriptedBackend(model.spec, vocabulary)

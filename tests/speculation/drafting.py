@@ -31,6 +31,7 @@ class Drafting:
         self._random = random.Random(most)
         self.seen: list[Verified] = []
         self.accepted_at: list[int] = []
+        self.reached_at: list[int] = []
 
     def propose(self) -> tuple[Draft, ...]:
         drafts = []

@@ -28,11 +28,14 @@ from octavo.engine.messages import (
     Ready,
     Shutdown,
     Stats,
+    Watch,
 )
 from octavo.engine.observer import Observer
+from octavo.engine.opened import Opened
 from octavo.engine.patience import Patience
 from octavo.engine.stream import Stream
 from octavo.engine.suspicion import NOTHING, Finding, Quarantine, Suspicion
+from octavo.engine.watching import Watcher, Watching
 from octavo.engine.wire import WireError
 from octavo.errors import EngineDied, InvalidParameter
 from octavo.memory.accounting import Report
@@ -58,20 +61,6 @@ TRIAL_S = 10.0
 _logger = logging.getLogger(__name__)
 
 
-class _Open:
-    """A request that runs: its record, its reader, and when things last happened (monotonic seconds)."""
-
-    __slots__ = ("arrival", "last", "record", "sent", "stream")
-
-    def __init__(self, record: Record, stream: Stream, arrival: float) -> None:
-        self.record = record
-        self.stream = stream
-        self.arrival = arrival
-        self.sent = False
-        """The engine process that runs now has it."""
-        self.last: list[float | None] = [None] * record.params.n
-
-
 class EngineClient:
     """One engine process at a time, and the requests that outlive it.
 
@@ -88,7 +77,7 @@ class EngineClient:
         self._connection: Connection | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._started: asyncio.Future[None] | None = None
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, Opened] = {}
         self._info: EngineInfo | None = None
         self._stats: Stats | None = None
         self._report: Report | None = None
@@ -106,7 +95,9 @@ class EngineClient:
         self._looking: asyncio.TimerHandle | None = None
         self._on_trial_s = 0.0
         self._sparing: asyncio.TimerHandle | None = None
+        self.config = config
         self.observer: Observer | None = None
+        self.watching = Watching(lambda on: self._send(Watch(on)))
 
     @classmethod
     def spawn(cls, config: EngineConfig, command: Sequence[str] | None = None) -> EngineClient:
@@ -233,11 +224,16 @@ class EngineClient:
         now, tick = time.time(), time.monotonic()
         for request_id, prompt, params in requests:
             record = Record(request_id, tuple(prompt), params, now, cache_salt, service, pooling)
-            self._open[request_id] = _Open(record, stream, tick)
+            self._open[request_id] = Opened(record, stream, tick)
+            self.watching.request(record)
             self._admit(request_id)
         if self._looking is None and self._supervisor is not None:
             self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._watch)
         return stream
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` all that happens, the open requests first, until `watching.remove`."""
+        self.watching.add(watcher, [opened.record for opened in self._open.values()])
 
     def abort(self, request_id: str) -> None:
         """Forget a request; its blocks are free within a step. An unknown id is ignored."""
@@ -306,8 +302,9 @@ class EngineClient:
 
     def _receive(self, message: FromEngine) -> None:
         match message:
-            case Outputs(items, stats, report):
+            case Outputs(items, stats, report, step):
                 self._stats = stats
+                self.watching.step(step, stats)
                 if report is not None:
                     self._report = report
                     if self.observer is not None:
@@ -336,17 +333,15 @@ class EngineClient:
             return
         output = opened.record.note(output)
         if output.samples and self.observer is not None:
-            now, last = time.monotonic(), opened.last[output.child]
-            if not any(opened.last):
-                self.observer.on_first_tokens(len(opened.record.prompt), now - opened.arrival)
-            self.observer.on_tokens(len(output.samples), None if last is None else now - last)
-            opened.last[output.child] = now
+            opened.tell(output, self.observer)
+        self.watching.output(output)
         if opened.record.done:
             self._forget(output.request_id, output.finish_reason or "stop")
         opened.stream.put(output)
 
     def _forget(self, request_id: str, reason: FinishReason) -> None:
         opened = self._open.pop(request_id)
+        self.watching.ended(request_id, reason)
         if self._suspicion.forget(request_id):
             self._admit_all()
         if self.observer is not None:
@@ -369,6 +364,7 @@ class EngineClient:
         self._sparing = asyncio.get_running_loop().call_later(SPARE_S, self._children.prepare)
         for opened in self._open.values():
             opened.sent = False
+        self.watching.engine_began()
         self._admit_all()
         assert self._started is not None
         if not self._started.done():

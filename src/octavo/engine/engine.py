@@ -10,7 +10,8 @@ from octavo.backends.base import Backend, Handle, Plan
 from octavo.engine.carrier import Carrier
 from octavo.engine.guides import Guides, told
 from octavo.engine.heartbeat import Heartbeat
-from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats
+from octavo.engine.load import load_of
+from octavo.engine.messages import Abort, Add, EngineInfo, Outputs, Stats, StepSeen
 from octavo.engine.recorder import Recorder
 from octavo.engine.steplog import StepLog
 from octavo.engine.watchdog import Watchdog
@@ -75,6 +76,8 @@ class Engine:
         self._empty_steps = 0
         self._watchdog = Watchdog(clock, self._describe) if isinstance(clock, WallClock) else None
         self._stepping = False
+        self.watched = False
+        """Outputs tell what each step computed, and when."""
 
     def add(self, add: Add) -> None:
         """A request enters at the next step, or the first one after its grammar is compiled. One that cannot be served
@@ -153,7 +156,8 @@ class Engine:
                 self._speculator.verified(self._scheduler.verifier.take_verified())
         if self._watchdog is not None:
             self._watchdog.done()
-        self._duration_s = self.clock.now_s() - started_s
+        ended_s = self.clock.now_s()
+        self._duration_s = ended_s - started_s
         self._tokens = plan.tokens
         self._stepping = False
         self.heartbeat.done()
@@ -162,7 +166,8 @@ class Engine:
             self.guides.forget(self._scheduler.knows)
         if self._told:
             outputs, self._told = (*self._told, *outputs), []
-        return Outputs(outputs, self.stats(), self._due_report(started_s))
+        seen = StepSeen(started_s, ended_s, load_of(plan), self.idle) if self.watched and plan.rows else None
+        return Outputs(outputs, self.stats(), self._due_report(started_s), seen)
 
     def stretch(self, stretch: Stretch, times: Times[float]) -> tuple[SequenceOutput, ...]:
         """The next steps at once, on a clock that has been moved over them: see `Stretch.advance`."""
@@ -222,6 +227,7 @@ class Engine:
             accepted_tokens=counters.accepted_tokens,
             accepted_at=tuple(self._speculator.accepted_at) if self._speculator else (),
             saved_steps=counters.saved_steps,
+            reached_at=tuple(self._speculator.reached_at) if self._speculator else (),
         )
 
     def check(self) -> None:

@@ -62,6 +62,10 @@ class Record:
         """Tokens that its reader was given."""
         return sum(map(len, self._outputs))
 
+    def output(self, child: int) -> tuple[int, ...]:
+        """Of these, a child's tokens."""
+        return tuple(self._outputs[child])
+
     @property
     def unfinished(self) -> tuple[int, ...]:
         """The children that still run, ascending."""

@@ -13,6 +13,7 @@ from octavo.memory.accounting import Report
 from octavo.scheduling.admission import Capacity
 from octavo.scheduling.inputs import Abort, Add
 from octavo.scheduling.outputs import SequenceOutput
+from octavo.timing.step_time import StepLoad
 
 __all__ = [
     "Abort",
@@ -25,7 +26,9 @@ __all__ = [
     "Ready",
     "Shutdown",
     "Stats",
+    "StepSeen",
     "ToEngine",
+    "Watch",
 ]
 
 
@@ -37,6 +40,12 @@ class Init(msgspec.Struct, frozen=True, tag="init", array_like=True):
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown", array_like=True):
     """Stop after the current step; running requests are dropped (drain before sending this)."""
+
+
+class Watch(msgspec.Struct, frozen=True, tag="watch", array_like=True):
+    """Tell of each step what it computed and when (`Outputs.step`), or no longer."""
+
+    on: bool
 
 
 class EngineInfo(msgspec.Struct, frozen=True):
@@ -95,6 +104,18 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     """Those that were right by place in the guess, from its first token on."""
     saved_steps: int = 0
     """That no sequence needed, since what was guessed for each that decoded was right."""
+    reached_at: tuple[int, ...] = ()
+    """Guessed tokens that were verified with all before them right, by place in the guess."""
+
+
+class StepSeen(msgspec.Struct, frozen=True, array_like=True):
+    """A step that somebody watched. Times are of the engine's clock."""
+
+    began_s: float
+    ended_s: float
+    load: StepLoad
+    idle: bool
+    """Nothing was left to do: what comes until the next step begins is no work."""
 
 
 class Outputs(msgspec.Struct, frozen=True, tag="outputs", array_like=True):
@@ -104,7 +125,9 @@ class Outputs(msgspec.Struct, frozen=True, tag="outputs", array_like=True):
     stats: Stats
     report: Report | None = None
     """Now and then, and when nothing is left to do."""
+    step: StepSeen | None = None
+    """While somebody watches, of a step that computed something."""
 
 
-ToEngine = Init | Add | Abort | Shutdown
+ToEngine = Init | Add | Abort | Shutdown | Watch
 FromEngine = Ready | Failed | Outputs

@@ -30,6 +30,7 @@ from octavo.engine.messages import (
     Ready,
     Shutdown,
     ToEngine,
+    Watch,
 )
 from octavo.engine.wire import FrameReader, WireError, frame
 from octavo.errors import ClientError, OctavoError
@@ -64,6 +65,9 @@ class Steppable(Protocol):
 
     @property
     def info(self) -> EngineInfo: ...
+
+    watched: bool
+    """Whether outputs tell what each step computed."""
 
     def add(self, request: Add) -> None: ...
 
@@ -178,6 +182,8 @@ def serve(link: Link, engine: Steppable) -> None:
                     engine.refuse(request_id, error)
                 case Abort(request_id):
                     engine.abort(request_id)
+                case Watch(on):
+                    engine.watched = on
                 case Shutdown():
                     return
                 case Init():

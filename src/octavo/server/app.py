@@ -19,7 +19,18 @@ from starlette.types import ASGIApp
 import octavo
 from octavo.errors import Overloaded
 from octavo.memory.accounting import Report
-from octavo.server import anthropic, batches, embeddings, errors, files, ollama, openai, responses, tokens
+from octavo.server import (
+    anthropic,
+    batches,
+    embeddings,
+    errors,
+    files,
+    ollama,
+    openai,
+    responses,
+    tokens,
+    watch,
+)
 from octavo.server.admission import Settlement
 from octavo.server.auth import KEYLESS, KeyCheck, open_paths
 from octavo.server.batch_runner import BatchRunner
@@ -38,7 +49,7 @@ from octavo.telemetry.metrics import CONTENT_TYPE
 
 __all__ = ["ROUTES", "create_app"]
 
-_MODULES = (openai, responses, anthropic, ollama, embeddings, tokens, files, batches)
+_MODULES = (openai, responses, anthropic, ollama, embeddings, tokens, files, batches, watch)
 """Where routes are, with what the document says of them (see server/document)."""
 
 _TITLE = "Octavo"
