@@ -17,7 +17,8 @@ from octavo.planning.plan import Plan, told
 from octavo.planning.prices import Prices
 from octavo.planning.search import Found, Search
 from octavo.planning.space import Space
-from octavo.planning.trying import Task, attempt
+from octavo.planning.trying import Failing, Task, attempt
+from octavo.planning.words import failing_words
 from octavo.workload.arrivals import Poisson
 from octavo.workload.generate import requests_of
 from octavo.workload.lengths import Fixed, Lognormal, LognormalPart
@@ -159,3 +160,34 @@ def test_what_costs_more_than_twice_the_best_is_not_simulated() -> None:
     names = {task.choice.deployment.hardware for task in executor.asked if not task.alone}
     assert "rtx4090" in names
     assert any("b200" in name for name in plan.left_out["Costs more than twice the best, at the least."])
+
+
+def test_guesses_are_a_knob_and_let_a_machine_keep_what_it_could_not() -> None:
+    """A step of llama-3-8b takes an L4 some 70 ms: no answer has a token every 50 ms without guesses that are right."""
+    space = msgspec.structs.replace(SMALL, hardware=("l4",), weight_bits=(16,), speculations=("off", "0.9"))
+    workload = ASKED.at_rate(0.3)
+    _, without, _ = searched("tpot_p95<50ms", msgspec.structs.replace(space, speculations=("off",)), workload)
+    assert without.best is None and without.infeasible_alone
+    found, plan, _ = searched("tpot_p95<50ms", space, workload)
+    assert found.best is not None and found.best.choice.deployment.speculation == "0.9"
+    assert plan.best is not None and plan.best.serve.endswith("--speculation auto")
+    assert "Infeasible even for one request at a time" in " ".join(plan.left_out)
+    drafted = msgspec.structs.replace(space, draft_model="llama-7b")
+    assert drafted.start("l4", 16, 1, "0.9").draft_model == "llama-7b"
+    assert drafted.start("l4", 16, 1, "off").draft_model is None
+
+
+def test_replicas_that_die_are_simulated_with_the_plan() -> None:
+    space = msgspec.structs.replace(SMALL, hardware=("rtx4090",), weight_bits=(8,))
+    sound, _, _ = searched("ttft_p95<400ms", space)
+    failing = Failing(mtbf_s=20.0, repair_s=15.0)
+    found, _, executor = searched("ttft_p95<400ms", space, failing=failing, seeds=1)
+    assert all(task.failing == (None if task.alone else failing) for task in executor.asked)
+    assert sound.best is not None and found.best is not None
+    assert found.best.choice.replicas > sound.best.choice.replicas
+    outcomes = found.best.trial.outcomes
+    assert sum(one.failures for one in outcomes) > 0
+    told = failing_words(found, failing)
+    assert "A replica dies after 20 s in the mean" in told and "and it held" in told
+    rare = failing_words(sound, Failing(mtbf_s=1e7, repair_s=60.0))
+    assert "0 died" in rare and "rarer than runs are long" in rare

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from octavo.errors import CapacityError, InvalidParameter
 from octavo.simulation.catalogue import Hardware, Shape, hardware, model
-from octavo.simulation.pace import LinearPace, decodes_of
 from octavo.simulation.roofline import EFFICIENCIES, Efficiency, Roofline
 from octavo.timing.step_time import StepLoad
 
@@ -85,15 +84,6 @@ def test_more_accelerators_than_kv_heads_keep_copies() -> None:
     assert roofline(tensor_parallel=10).kv_bytes_per_token == 40_000
 
 
-@given(sequences=st.integers(1, 300), kv=st.integers(1, 10**6), steps=st.integers(1, 40))
-def test_many_decodes_at_once_take_what_each_takes_to_the_last_bit(
-    sequences: int, kv: int, steps: int
-) -> None:
-    for pace in (roofline(), roofline(tensor_parallel=5), LinearPace(per_step_s=0.1, per_kv_token_s=1e-7)):
-        loads = [StepLoad(sequences, sequences, kv + step * sequences, 0, sequences) for step in range(steps)]
-        assert decodes_of(pace)(sequences, kv, steps) == [pace.seconds(load) for load in loads]
-
-
 def test_what_fits_in_memory() -> None:
     assert roofline().kv_tokens(0.9) == int((9e9 - 2.02e9) / 20_000)
     assert roofline(tensor_parallel=5).kv_tokens(0.9) == int((45e9 - 2.02e9) / 20_000)
@@ -127,3 +117,28 @@ def test_more_work_never_takes_less_and_the_range_holds_the_typical(
     for at in range(4):
         more = StepLoad(*(value + (place == at) for place, value in enumerate(load)))
         assert typical.seconds(more) >= typical.seconds(load)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_peak"),
+    [("a100-80", 312e12 / 2039e9), ("h100", 989.4e12 / 3350e9), ("laptop-cpu", 0.9e12 / 100e9)],
+)
+def test_the_critical_batch_of_machines_of_the_catalogue_with_its_formula(name: str, at_peak: float) -> None:
+    """B* = FLOP/s ÷ bytes/s × bytes of a weight ÷ 2 operations: 153 on an A100 and 295 on an H100 in bf16."""
+    for efficiency, share in ((PERFECT, 1.0), (EFFICIENCIES["typical"], 0.55 / 0.75)):
+        one = Roofline(hardware=hardware(name), shape=model("llama-3-8b"), efficiency=efficiency)
+        assert one.critical_batch == pytest.approx(share * at_peak)
+        assert one.critical_sum.startswith(
+            f"B* = {100 * efficiency.compute:g} % of {hardware(name).bf16_tflops:,g} T"
+        )
+        assert one.critical_sum.endswith(f"÷ 2 = {share * at_peak:.0f} tokens a step")
+        # At it the matrices of the body take as long to multiply by as to read, and on two accelerators too.
+        assert one.seconds(StepLoad(int(share * at_peak), 0, 0, 0)) == pytest.approx(
+            one.seconds(StepLoad(1, 0, 0, 0))
+        )
+        assert one.seconds(StepLoad(int(share * at_peak) + 1, 0, 0, 0)) > one.seconds(StepLoad(1, 0, 0, 0))
+    if hardware(name).link_gb_s:
+        two = Roofline(
+            hardware=hardware(name), shape=model("llama-3-8b"), tensor_parallel=2, efficiency=PERFECT
+        )
+        assert two.critical_batch == pytest.approx(at_peak)

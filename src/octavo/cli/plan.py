@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from octavo.cli.bench_options import numbers
+from octavo.cli.options import parse_duration
+from octavo.errors import InvalidParameter
 
 __all__ = ["PLAN_EXAMPLES", "plan"]
 
@@ -15,11 +17,16 @@ PLAN_EXAMPLES = """Examples:
   octavo plan --model llama-3-8b --workload chat --rate 4 --slo 'ttft_p99<1s,itl_p99<50ms'
   octavo plan --model llama-3-70b --workload rag --rate 1 --slo 'ttft_p95<2s' --hardware h100,h200 --html plan.html
   octavo plan --model llama-3-8b --workload chat --rate 4 --slo 'ttft_p99<1s' --hosted gpt-4.1-mini --journal plan.jsonl
+  octavo plan --model smollm2 --hardware here --workload chat --rate 0.5 --slo 'ttft_p95<1s,tpot_p95<60ms'
 
 Exit codes: 0 a plan was found; 1 nothing meets the target; 2 bad input; 130 interrupted.
 docs/planning.md explains how it searches, and how sure it is."""
 
 _ASKED, _SPACE, _SEARCH, _OUTPUT = "What is asked", "What may be chosen", "The search", "What is shown"
+
+
+HERE = "here"
+"""This machine, among the names of hardware."""
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -57,9 +64,61 @@ def plan(
         typer.Option(
             metavar="NAMES",
             rich_help_panel=_SPACE,
-            help="Accelerators, with commas between them; without it all whose rent is known.",
+            help="Accelerators, with commas between them; without it all whose rent is known. here: this machine, as "
+            "it was calibrated.",
         ),
     ] = None,
+    pace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_SPACE,
+            help="Plan for the machine of this calibration (octavo simulate --calibrate). May be given several times: "
+            "with other numbers of threads.",
+        ),
+    ] = None,
+    kv_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            rich_help_panel=_SPACE,
+            help="For K and V on a calibrated machine; without it powers of two, up to what was calibrated.",
+        ),
+    ] = None,
+    speculation: Annotated[
+        str,
+        typer.Option(
+            metavar="VALUES",
+            rich_help_panel=_SPACE,
+            help="off, and the share of guessed tokens that are right or an acceptance profile: off,0.6 tries both.",
+        ),
+    ] = "off",
+    draft_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_SPACE,
+            help="Of the catalogue, who guesses; without it nobody takes time.",
+        ),
+    ] = None,
+    mtbf: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            rich_help_panel=_ASKED,
+            help="Replicas die, so long after their start in the mean, such as 12h; the SLO must hold then too.",
+        ),
+    ] = None,
+    repair: Annotated[
+        float,
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            rich_help_panel=_ASKED,
+            help="Until a new one serves in its place.",
+        ),
+    ] = "60s",  # type: ignore[assignment]
     weight_bits: Annotated[
         str,
         typer.Option(
@@ -156,7 +215,39 @@ def plan(
     """
     from octavo.cli.plan_run import Asked, make_plan
     from octavo.planning.space import Space
+    from octavo.planning.trying import Failing
 
+    given = frozenset(name for name in context.params if _typed(context, name))
+    if pace or hardware == HERE:
+        from octavo.cli.plan_here import HereAsked, plan_here
+
+        code = plan_here(
+            HereAsked(
+                model=model,
+                workload=workload,
+                slo=slo,
+                rate=rate,
+                paces=tuple(pace or ()),
+                kv_memory=kv_memory,
+                policies=_names(policies),
+                budgets=_whole("--max-step-tokens", max_step_tokens) if "max_step_tokens" in given else (),
+                max_running=_whole("--max-running", max_running) if "max_running" in given else (),
+                speculations=_names(speculation),
+                given=given,
+                seed=seed,
+                seeds=seeds,
+                requests=requests,
+                workers=workers,
+                journal=journal,
+                html=html,
+                json=json,
+            )
+        )
+        if code:
+            raise typer.Exit(code)
+        return
+    if kv_memory is not None:
+        raise InvalidParameter("--kv-memory is about a calibrated machine; others have --memory-utilization.")
     space = Space(
         model=model,
         hardware=_names(hardware) if hardware is not None else (),
@@ -168,6 +259,8 @@ def plan(
         utilizations=numbers("--memory-utilization", memory_utilization),
         max_accelerators=max_accelerators,
         kernels=kernels,
+        speculations=_names(speculation),
+        draft_model=draft_model,
     )
     code = make_plan(
         Asked(
@@ -175,6 +268,7 @@ def plan(
             workload=workload,
             slo=slo,
             rate=rate,
+            failing=None if mtbf is None else Failing(mtbf_s=mtbf, repair_s=repair),
             hosted=hosted,
             prices=prices,
             seed=seed,
@@ -190,9 +284,12 @@ def plan(
         raise typer.Exit(code)
 
 
-def _whole(option: str, text: str) -> tuple[int, ...]:
-    from octavo.errors import InvalidParameter
+def _typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
+
+def _whole(option: str, text: str) -> tuple[int, ...]:
     found = numbers(option, text)
     if any(one != int(one) for one in found):
         raise InvalidParameter(f"{option} is {text!r}; write whole numbers with commas between them.")

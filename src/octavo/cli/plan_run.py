@@ -32,14 +32,25 @@ from octavo.planning.search import Found, Search
 from octavo.planning.sheet import Sheet
 from octavo.planning.space import Space
 from octavo.planning.traffic import DAY_S, Traffic
-from octavo.planning.words import SHOWN, advice, headline, margins_of
+from octavo.planning.trying import Failing
+from octavo.planning.words import (
+    SHOWN,
+    advice,
+    cost_head,
+    cost_of,
+    failing_words,
+    headline,
+    margins_of,
+    precision,
+)
 from octavo.scheduling.policies import POLICIES
 from octavo.simulation.catalogue import hardware, model, named
+from octavo.simulation.guessing import Guessing
 from octavo.workload.generate import requests_of
 from octavo.workload.spec import Workload
 from octavo.workload.summary import Summary, summarize
 
-__all__ = ["Asked", "make_plan"]
+__all__ = ["Asked", "make_plan", "progress", "summary_of", "tell"]
 
 _LOOKED_AT = 2_000
 """Requests of a workload, for its mean lengths and what its prompts share."""
@@ -53,6 +64,7 @@ class Asked:
     workload: str
     slo: str
     rate: float | None
+    failing: Failing | None
     hosted: list[str] | None
     prices: Path | None
     seed: int | None
@@ -68,11 +80,11 @@ def make_plan(asked: Asked) -> int:
     """Search, print and write; return the exit code: 1 where nothing meets the target. Raises ClientError."""
     slo = Slo.parse(asked.slo)
     workload = changed_workload(asked.workload, seed=asked.seed, rate=asked.rate)
-    _check(asked.space)
+    _check(asked.space, asked.failing)
     prices = Prices(asked.prices)
     sellers = [prices.hosted_model(text) for text in asked.hosted or []]
     check_outputs(None, asked.html)
-    summary = _summary(workload)
+    summary = summary_of(workload)
     journal = Journal(asked.journal, octavo.__version__)
     try:
         found = _searched(asked, workload, summary, slo, prices, journal)
@@ -89,10 +101,16 @@ def make_plan(asked: Asked) -> int:
         seed=workload.seed,
         calibration="uncalibrated, from rooflines",
     )
-    against = _against(plan, sellers, summary)
-    if asked.html is not None:
-        asked.html.write_text(plan_page(plan, against).html(), encoding="utf-8")
-    if asked.json:
+    if asked.failing is not None:
+        plan.failing = failing_words(found, asked.failing)
+    return tell(plan, _against(plan, sellers, summary), asked.html, json=asked.json)
+
+
+def tell(plan: Plan, against: Comparison | None, html: Path | None, *, json: bool) -> int:
+    """Print it, or write it as JSON; return the exit code."""
+    if html is not None:
+        html.write_text(plan_page(plan, against).html(), encoding="utf-8")
+    if json:
         whole = {**msgspec.to_builtins(plan), "hosted": msgspec.to_builtins(against)}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
     else:
@@ -100,9 +118,22 @@ def make_plan(asked: Asked) -> int:
     return 0 if plan.best is not None else NOT_MET
 
 
-def _check(space: Space) -> None:
+def _check(space: Space, failing: Failing | None) -> None:
     """Names, before anything long begins."""
     model(space.model)
+    if space.draft_model is not None:
+        model(space.draft_model)
+        if space.speculations == ("off",):
+            raise InvalidParameter(
+                f"--draft-model is {space.draft_model}, and --speculation off; give its acceptance too, such as "
+                "off,0.7."
+            )
+    for guesses in space.speculations:
+        Guessing.parse(guesses, None)
+    if failing is not None and failing.mtbf_s <= 0:
+        raise InvalidParameter(
+            "--mtbf is 0, and a mean time between failures is more; leave it out for none."
+        )
     for name in space.hardware:
         hardware(name)
     for policy in space.policies:
@@ -112,7 +143,7 @@ def _check(space: Space) -> None:
             raise InvalidParameter(f"--memory-utilization is {share:g}; shares are above 0 and at most 1.")
 
 
-def _summary(workload: Workload) -> Summary:
+def summary_of(workload: Workload) -> Summary:
     few = workload
     if workload.trace is None:
         count = min(workload.requests or _LOOKED_AT, _LOOKED_AT)
@@ -125,7 +156,7 @@ def _searched(
 ) -> Found:
     workers = asked.workers or os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
-    with _progress() as say, ProcessPoolExecutor(workers, mp_context=context) as executor:
+    with progress() as say, ProcessPoolExecutor(workers, mp_context=context) as executor:
         search = Search(
             asked.space,
             workload,
@@ -137,6 +168,7 @@ def _searched(
             seeds=asked.seeds,
             requests=asked.requests,
             workers=workers,
+            failing=asked.failing,
             told=say,
         )
         try:
@@ -147,7 +179,7 @@ def _searched(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+def progress() -> Iterator[Callable[[str, int, int | None], None]]:
     """A bar on the terminal, if standard error is one."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(
@@ -159,13 +191,14 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
 
 def _against(plan: Plan, sellers: list[tuple[str, HostedModel]], summary: Summary) -> Comparison | None:
     """The plan against sellers, as if the rate were asked for around the clock."""
-    if not sellers or plan.best is None or plan.request_rate is None or summary.input is None:
+    month = None if plan.best is None else plan.best.per_month
+    if not sellers or month is None or plan.request_rate is None or summary.input is None:
         return None
     turn = Turn(input=summary.input.mean, output=summary.output.mean)
     traffic = Traffic(turns_per_day=plan.request_rate * DAY_S, turn=turn)
     turns = plan.request_rate / plan.rate if plan.rate else 1.0
     able = max((one.rate * turns for one in plan.curve if one.met), default=plan.request_rate)
-    own = Owned(per_month=plan.best.per_month)
+    own = Owned(per_month=month)
     return compare(traffic, sellers, own, Sheet(), capacity=able)
 
 
@@ -200,14 +233,15 @@ def _print(plan: Plan, against: Comparison | None, console: Console) -> None:
 
 
 def _options(plan: Plan) -> Table:
-    table = Table("", "machines", "bits", f"{plan.currency} a month", *(label_of(name) for name in SHOWN), "at once",
-                  box=None, pad_edge=False)  # fmt: skip
+    bits = "threads" if plan.owned else "bits"
+    shown = (label_of(name) for name in SHOWN)
+    table = Table("", "machines", bits, cost_head(plan), *shown, "at once", box=None, pad_edge=False)
     for one in plan.options:
         table.add_row(
             one.label if one.met else "misses it",
             one.machines,
-            f"{one.weight_bits:g}",
-            f"{one.per_month:,.0f}",
+            precision(one),
+            cost_of(one),
             *(show(name, one.values.get(name)) for name in SHOWN),
             f"{one.at_once:,}",
         )

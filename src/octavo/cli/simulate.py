@@ -117,6 +117,16 @@ def simulate(
             help="Measure steps of a model here, or of a server, and save what they take.",
         ),
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            metavar="COUNT",
+            rich_help_panel=_MACHINE,
+            help="Of the engine that --calibrate measures; a server's are noted for octavo plan.",
+        ),
+    ] = None,
     tensor_parallel: Annotated[
         int,
         typer.Option(
@@ -322,6 +332,8 @@ def simulate(
         raise InvalidParameter("Give either --workload or --preset tutorial or --paper or --calibrate.")
     if quick and paper is None:
         raise InvalidParameter("--quick is for --paper; a workload has --requests.")
+    if threads is not None and calibrate is None:
+        raise InvalidParameter("--threads is about the engine that --calibrate measures; leave it out.")
     if preset is not None:
         _tutorial(console)
         return
@@ -337,7 +349,7 @@ def simulate(
         from octavo.cli import simulate_pace
 
         knobs = {name: context.params[name] for name in simulate_pace.KNOBS if name in given}
-        simulate_pace.calibrate(calibrate, output, knobs, console)
+        simulate_pace.calibrate(calibrate, output, knobs, threads, console)
         return
     from octavo.simulation.deployment import Deployment
 

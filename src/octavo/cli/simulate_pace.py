@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -25,12 +26,17 @@ KNOBS = ("block_size", "max_running", "max_step_tokens", "max_model_len")
 """Of an engine, that a calibration may be told, and a run may change."""
 
 
-def calibrate(source: str, output: Path | None, knobs: dict[str, int], console: Console) -> None:
-    """Measure a model in this process, or a server at a URL; write and print what came out. `knobs`: as they were
-    given. Raises ClientError."""
+def calibrate(
+    source: str, output: Path | None, knobs: dict[str, int], threads: int | None, console: Console
+) -> None:
+    """Measure a model in this process, or a server at a URL; write and print what came out. `knobs` and `threads`: as
+    they were given. Raises ClientError."""
     check_outputs(output, None)
     with _progress() as told:
-        found = _of_server(source, knobs, told) if "://" in source else _of_model(source, knobs, told)
+        if "://" in source:
+            found = msgspec.structs.replace(_of_server(source, knobs, told), threads=threads)
+        else:
+            found = _of_model(source, knobs if threads is None else {**knobs, "threads": threads}, told)
     path = output or saved_at(found.model if "://" in source else source)
     found.write(path)
     for name, words in Measured(calibration=found).facts():

@@ -11,8 +11,9 @@ from octavo.bench.slo import Slo
 from octavo.bench.trial import Trial
 from octavo.planning.binding import Binding, binding
 from octavo.planning.search import Candidate, Found
+from octavo.planning.trying import Tried
 
-__all__ = ["Option", "Plan", "Point", "Row", "told"]
+__all__ = ["Option", "Plan", "Point", "Row", "label", "margins", "told"]
 
 HOURS_A_MONTH = 24 * 30
 
@@ -25,10 +26,11 @@ class Option(msgspec.Struct, kw_only=True):
     machines: str
     knobs: str
     serve: str
-    per_hour: float
-    per_month: float
+    per_hour: float | None
+    """None on a machine that is there already."""
+    per_month: float | None
     accelerators: int
-    weight_bits: float
+    weight_bits: float | None
     at_once: int
     """Requests whose K and V fit beside each other, in all replicas."""
     met: bool
@@ -37,6 +39,13 @@ class Option(msgspec.Struct, kw_only=True):
     """By the SLO's parts: room left in parts of the bound."""
     why: str
     """Of the SLO's parts: what is nearest to its bound, or is not met."""
+    threads: int | None = None
+    kv_memory_bytes: int | None = None
+    """What it takes of a machine that is there already."""
+    shorter: dict[str, float | None] = {}
+    longer: dict[str, float | None] = {}
+    """The values with steps that take less and more than was fitted, by the calibration's error. The margins are those
+    of the latter."""
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -70,12 +79,20 @@ class Plan(msgspec.Struct, kw_only=True):
     currency: str = "USD"
     calibration: str
     """How the machines' step times are known."""
+    error: float | None = None
+    """So far off, as a share, step times that were fitted may be."""
+    critical: str = ""
+    """How the best's critical batch is reckoned."""
+    failing: str = ""
+    """What failures of replicas do to it."""
     best: Option | None = None
     options: list[Option] = []
     """All that meet the SLO, the cheapest first, and then what does not."""
     binds: Binding | None = None
     cheaper: Option | None = None
     cheaper_binds: Binding | None = None
+    cheaper_sure: bool = True
+    """False: it misses the SLO with steps that take more than was fitted, and meets it with those that take less."""
     sensitivities: list[Row] = []
     curve: list[Point] = []
     ranges: dict[str, bool] = {}
@@ -84,6 +101,11 @@ class Plan(msgspec.Struct, kw_only=True):
     """By the reason: machines that were not simulated."""
     simulations: int = 0
     taken_over: int = 0
+
+    @property
+    def owned(self) -> bool:
+        """The machine is there already, and costs nothing more."""
+        return any(one.kv_memory_bytes is not None for one in self.options)
 
     @property
     def infeasible_alone(self) -> bool:
@@ -103,8 +125,7 @@ def told(found: Found, slo: Slo, **known: Any) -> Plan:
     plan = Plan(slo=slo.text, simulations=found.simulations, taken_over=found.taken_over, **known)
     met = found.candidates
     plan.options = [_option(one, slo) for one in met]
-    for option, label in zip(plan.options, _labels(plan.options), strict=True):
-        option.label = label
+    label(plan.options)
     plan.options += [_option(one, slo) for one in found.unmet]
     simulated = {one.base.name for one in [*met, *found.unmet]}
     for base in found.considered:
@@ -115,6 +136,7 @@ def told(found: Found, slo: Slo, **known: Any) -> Plan:
         return plan
     plan.best = plan.options[0]
     plan.binds = binding(found.best.choice, found.best.trial.outcomes[0])
+    plan.critical = found.best.choice.critical_sum
     if found.cheaper is not None:
         plan.cheaper = _option(found.cheaper, slo)
         plan.cheaper_binds = binding(found.cheaper.choice, found.cheaper.trial.outcomes[0])
@@ -130,22 +152,20 @@ def told(found: Found, slo: Slo, **known: Any) -> Plan:
     return plan
 
 
-def _labels(options: list[Option]) -> list[str]:
+def label(options: list[Option]) -> None:
     """The cheapest, the next one, and who is best in what else is asked for."""
     labels: list[list[str]] = [[] for _ in options]
     if options:
         labels[0].append("cheapest")
+        places = range(len(options))
+        labels[min(places, key=lambda at: options[at].values.get("ttft_p99") or math.inf)].append(
+            "lowest TTFT"
+        )
+        labels[max(places, key=lambda at: (options[at].at_once, -at))].append("most at once")
     if len(options) > 1:
-        labels[1].append("next cheapest")
-    fastest = min(
-        range(len(options)), key=lambda at: options[at].values.get("ttft_p99") or math.inf, default=None
-    )
-    if fastest is not None:
-        labels[fastest].append("lowest TTFT")
-    most = max(range(len(options)), key=lambda at: (options[at].at_once, -options[at].per_hour), default=None)
-    if most is not None:
-        labels[most].append("most at once")
-    return [", ".join(one) for one in labels]
+        labels[1].insert(0, "next cheapest")
+    for option, words in zip(options, labels, strict=True):
+        option.label = ", ".join(words)
 
 
 def _option(one: Candidate, slo: Slo) -> Option:
@@ -169,15 +189,16 @@ def _option(one: Candidate, slo: Slo) -> Option:
         at_once=one.base.at_once * choice.replicas,
         met=one.met,
         values={name: one.value(name) for name in names},
-        margins=_margins(one, slo),
+        margins=margins(one.trial, slo),
         why=why,
     )
 
 
-def _margins(one: Candidate, slo: Slo) -> dict[str, float | None]:
+def margins(trial: Trial[Tried], slo: Slo) -> dict[str, float | None]:
+    """By the SLO's parts: room left in parts of the bound, on the mean of the runs."""
     found: dict[str, float | None] = {}
     for part in slo.parts:
-        values = [value for tried in one.trial.outcomes if (value := tried.late(part.name)) is not None]
+        values = [value for tried in trial.outcomes if (value := tried.late(part.name)) is not None]
         mean = sum(values) / len(values) if values else math.nan
         if not math.isfinite(mean) or part.bound == 0.0:
             found[part.name] = None

@@ -11,11 +11,10 @@ from octavo.charts.figure import Axis, Bound, Figure, Series
 from octavo.charts.page import Code, Facts, Note, Page, Part, Section, Table, Text
 from octavo.planning.comparison import Comparison
 from octavo.planning.plan import Option, Plan, Point
-from octavo.planning.words import SHOWN, advice, headline, margins_of
+from octavo.planning.words import SHOWN, advice, cost_head, cost_of, headline, margins_of, precision
 
 __all__ = ["plan_page"]
 
-_MONTH = Axis(label="USD a month", log=True)
 _AT_ONCE = Axis(label="requests at once", log=True)
 _DAY_S = 86_400
 _POINTS = 60
@@ -46,7 +45,7 @@ def _best(plan: Plan) -> list[Part]:
         return []
     facts = [
         ("Machines", best.machines, ""),
-        ("Cost", f"{best.per_month:,.0f} {plan.currency}", "a month of 30 days"),
+        ("Cost", f"{cost_of(best)} {cost_head(plan)}", "" if plan.owned else "of 30 days"),
         *((label_of(name), show(name, best.values.get(name)), "") for name in SHOWN),
         ("At once", f"{best.at_once:,}", "requests that fit"),
     ]
@@ -67,9 +66,10 @@ def _forces(plan: Plan) -> list[Part]:
     """Pareto plots of each two of the three."""
     if not plan.options:
         return []
+    cost = Axis(label=cost_head(plan), log=True)
     pairs = [
-        ("Cost and first token", _MONTH, "per_month", axis_of("ttft_p99", log=True), "ttft_p99"),
-        ("Cost and requests at once", _MONTH, "per_month", _AT_ONCE, "at_once"),
+        ("Cost and first token", cost, "cost", axis_of("ttft_p99", log=True), "ttft_p99"),
+        ("Cost and requests at once", cost, "cost", _AT_ONCE, "at_once"),
         ("Requests at once and first token", _AT_ONCE, "at_once", axis_of("ttft_p99", log=True), "ttft_p99"),
     ]
     figures: list[Part] = [
@@ -89,7 +89,7 @@ def _series(options: Sequence[Option], x_name: str, y_name: str) -> list[Series]
     found = []
     for name, met, colour in (("meets the target", True, 3), ("misses it", False, 2)):
         points = [
-            (x, y, f"{one.machines}, {one.weight_bits:g} bits")
+            (x, y, f"{one.machines}, {precision(one)} {'threads' if one.weight_bits is None else 'bits'}")
             for one in options
             if one.met is met and (x := _value(one, x_name)) and (y := _value(one, y_name))
         ]
@@ -100,8 +100,10 @@ def _series(options: Sequence[Option], x_name: str, y_name: str) -> list[Series]
 
 
 def _value(one: Option, name: str) -> float | None:
-    if name in ("per_month", "at_once"):
-        return float(getattr(one, name))
+    if name == "at_once":
+        return float(one.at_once)
+    if name == "cost":
+        return one.per_month if one.kv_memory_bytes is None else one.kv_memory_bytes / (1 << 20)
     return one.values.get(name)
 
 
@@ -110,8 +112,8 @@ def _table(plan: Plan) -> Table:
         [
             one.machines,
             one.label if one.met else one.why,
-            f"{one.weight_bits:g}",
-            f"{one.per_month:,.0f}",
+            precision(one),
+            cost_of(one),
             *(show(name, one.values.get(name)) for name in SHOWN),
             f"{one.at_once:,}",
         ]
@@ -121,8 +123,8 @@ def _table(plan: Plan) -> Table:
         caption="Every way that was simulated",
         head=[
             "machines",
-            "bits",
-            f"{plan.currency} a month",
+            "threads" if plan.owned else "bits",
+            cost_head(plan),
             *(label_of(name) for name in SHOWN),
             "at once",
             "",
@@ -205,10 +207,13 @@ def _curve(name: str, points: Sequence[Point], bounds: Sequence[Bound]) -> Figur
 def _hosted(plan: Plan, made: Comparison | None) -> list[Part]:
     if made is None or made.own is None or plan.best is None or plan.request_rate is None:
         return []
+    month = plan.best.per_month
+    if month is None:
+        return []
     middle = plan.request_rate * _DAY_S
     turns = [middle * 10 ** (-2 + 3 * place / _POINTS) for place in range(_POINTS + 1)]
     each = made.next_machine_turns_per_day or math.inf
-    own = [plan.best.per_month * max(math.ceil(one / each - 1e-9), 1) for one in turns]
+    own = [month * max(math.ceil(one / each - 1e-9), 1) for one in turns]
     series = [Series(name="this plan, so often as is needed", x=turns, y=own, kind="step")]
     series += [
         Series(name=one.name, x=turns, y=[one.per_turn * 30 * each_day for each_day in turns])

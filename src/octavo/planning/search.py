@@ -14,7 +14,7 @@ Waves of candidates are of a fixed size, so that the outcome is the same however
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -25,8 +25,9 @@ from octavo.bench.trial import Trial
 from octavo.planning.choice import Choice
 from octavo.planning.journal import Journal
 from octavo.planning.prices import Prices
+from octavo.planning.runs import Runs, Told
 from octavo.planning.space import Base, Space, bases
-from octavo.planning.trying import Task, Tried, attempt, with_efficiency
+from octavo.planning.trying import Failing, Task, Tried, with_efficiency
 from octavo.workload.spec import Workload
 from octavo.workload.summary import Summary
 
@@ -44,6 +45,8 @@ _ROOMIER = 0.05
 """In logarithms of times over their bounds."""
 _RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Of the asked rate: points of the capacity curve."""
+_FAILURES = 3
+"""In one simulation, on average, where replicas die."""
 _MOST_REQUESTS = 6000
 """Of one simulation."""
 
@@ -100,10 +103,6 @@ class Found:
     taken_over: int = 0
 
 
-Told = Callable[[str, int, int | None], None]
-"""What is done now, how much of it, and of how much."""
-
-
 class Search:
     """One search."""
 
@@ -120,14 +119,15 @@ class Search:
         seeds: int = 3,
         requests: int = 300,
         workers: int = 2,
+        failing: Failing | None = None,
         told: Told = lambda words, done, total: None,
     ) -> None:
-        """`requests`: of one replica in each simulation."""
+        """`requests`: of one replica in each simulation. `failing`: replicas die while they serve."""
         self._space, self._workload, self._slo = space, workload, slo
-        self._prices, self._executor, self._journal = prices, executor, journal
+        self._prices, self._runs = prices, Runs(executor, journal, told)
         self._seeds, self._requests, self._told = seeds, requests, told
+        self._failing = failing
         self._threads = ThreadPoolExecutor(max(workers, 1))
-        self._simulations = 0
         turns = summary.turns_mean
         sessions = workload.rate if workload.rate is not None else summary.rate
         self._rate = sessions * turns if sessions is not None and workload.clients is None else None
@@ -159,8 +159,8 @@ class Search:
             self._tune(found)
             self._confirm(found)
             self._describe(found)
-        found.simulations = self._simulations
-        found.taken_over = self._journal.taken_over
+        found.simulations = self._runs.made
+        found.taken_over = self._runs.taken_over
         return found
 
     # ---- how many replicas
@@ -236,7 +236,9 @@ class Search:
             msgspec.structs.replace(candidate.choice, deployment=one, replicas=replicas)
             for _, _, one in self._space.variations(candidate.choice.deployment)
         ]
-        for choice, tried in zip(choices, self._all([self._task(one, 0) for one in choices]), strict=True):
+        for choice, tried in zip(
+            choices, self._runs.all([self._task(one, 0) for one in choices]), strict=True
+        ):
             trial = self._judged([tried])
             if trial.decision == "met":
                 return Candidate(candidate.base, choice, trial, choice.per_hour(self._prices))
@@ -245,7 +247,7 @@ class Search:
     def _vary(self, best: Candidate) -> list[Sensitivity]:
         changed = list(self._space.variations(best.choice.deployment))
         choices = [msgspec.structs.replace(best.choice, deployment=one) for _, _, one in changed]
-        outcomes = self._all([self._task(one, 0) for one in choices])
+        outcomes = self._runs.all([self._task(one, 0) for one in choices])
         return [
             Sensitivity(knob=knob, value=value, choice=choice, tried=tried, met=self._met(tried))
             for (knob, value, _), choice, tried in zip(changed, choices, outcomes, strict=True)
@@ -286,7 +288,7 @@ class Search:
         return sure
 
     def _with_all_seeds(self, base: Base, choice: Choice) -> Candidate:
-        outcomes = self._all([self._task(choice, seed) for seed in range(self._seeds)])
+        outcomes = self._runs.all([self._task(choice, seed) for seed in range(self._seeds)])
         return Candidate(base, choice, self._judged(outcomes), choice.per_hour(self._prices))
 
     # ---- what surrounds the plan
@@ -313,41 +315,36 @@ class Search:
         if self._workload.rate is not None:
             rates = [self._workload.rate * part for part in _RATES]
             tasks = [self._task(best.choice, 0, rate=rate) for rate in rates]
-            found.curve = list(zip(rates, self._all(tasks), strict=True))
+            found.curve = list(zip(rates, self._runs.all(tasks), strict=True))
 
     # ---- simulations
 
     def _task(self, choice: Choice, seed: int, *, alone: bool = False, rate: float | None = None) -> Task:
         workload = self._workload if rate is None else self._workload.at_rate(rate)
-        count = 20 if alone else min(self._requests * choice.replicas, _MOST_REQUESTS)
+        count = 20 if alone else min(self._count(choice.replicas), _MOST_REQUESTS)
         if workload.trace is None or alone:
             workload = msgspec.structs.replace(workload, requests=count, duration_s=None)
         return Task(
-            choice=choice, workload=workload, slo=self._slo.text, seed=workload.seed + seed, alone=alone
+            choice=choice,
+            workload=workload,
+            slo=self._slo.text,
+            seed=workload.seed + seed,
+            alone=alone,
+            failing=None if alone else self._failing,
         )
 
+    def _count(self, replicas: int) -> int:
+        """Requests of a run: where replicas die, it lasts until some have."""
+        count = self._requests * replicas
+        if self._failing is None or self._rate is None:
+            return count
+        return max(count, math.ceil(_FAILURES * self._failing.mtbf_s / replicas * self._rate))
+
     def _trial(self, tasks: Sequence[Task]) -> Trial[Tried]:
-        return self._judged([self._one(task) for task in tasks])
+        return self._judged([self._runs.one(task) for task in tasks])
 
     def _judged(self, outcomes: Sequence[Tried]) -> Trial[Tried]:
         return Trial.of(self._slo, self._workload.rate, outcomes)
 
     def _met(self, tried: Tried) -> bool:
         return self._judged([tried]).decision == "met"
-
-    def _all(self, tasks: Sequence[Task]) -> list[Tried]:
-        """Beside each other, in order."""
-        waiting = [None if self._journal.get(one) else self._executor.submit(attempt, one) for one in tasks]
-        outcomes = []
-        for task, future in zip(tasks, waiting, strict=True):
-            known = self._journal.get(task)
-            if known is None:
-                assert future is not None
-                known = future.result()
-                self._journal.put(task, known)
-                self._simulations += 1
-            outcomes.append(known)
-        return outcomes
-
-    def _one(self, task: Task) -> Tried:
-        return self._all([task])[0]

@@ -34,12 +34,19 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     utilizations: tuple[float, ...] = (0.9, 0.8, 0.95)
     prefix_caches: tuple[bool, ...] = (True, False)
     max_running: tuple[int, ...] = (256, 64)
+    speculations: tuple[str, ...] = ("off",)
+    """`off`, and how often guesses are right: see `Guessing.parse`."""
+    draft_model: str | None = None
+    """Who guesses, where anybody does; None: nobody that takes time."""
     max_accelerators: int = 64
     kernels: Literal["low", "typical", "high"] = "typical"
     """What part of a machine's peaks is taken for reached, where nothing was measured."""
 
-    def start(self, hardware: str, weight_bits: float, tensor_parallel: int) -> Deployment:
-        """With the first of every knob."""
+    def start(
+        self, hardware: str, weight_bits: float, tensor_parallel: int, speculation: str | None = None
+    ) -> Deployment:
+        """With the first of every knob. Raises InvalidParameter and SettingsError for a speculation that is none."""
+        guesses = self.speculations[0] if speculation is None else speculation
         return Deployment(
             model=self.model,
             hardware=hardware,
@@ -50,6 +57,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
             memory_utilization=self.utilizations[0],
             prefix_cache=self.prefix_caches[0],
             max_running=self.max_running[0],
+            speculation=guesses,
+            draft_model=self._drafter(guesses),
             efficiency=EFFICIENCIES[self.kernels],
         )
 
@@ -66,6 +75,13 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
             for value in values:
                 if getattr(one, name) != value:
                     yield name, _said(value), msgspec.structs.replace(one, **{name: value})
+        for value in self.speculations:
+            if one.speculation != value:
+                changed = msgspec.structs.replace(one, speculation=value, draft_model=self._drafter(value))
+                yield "speculation", value, changed
+
+    def _drafter(self, speculation: str) -> str | None:
+        return None if speculation == "off" else self.draft_model
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +102,8 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         one = self.deployment
         many = f"{one.tensor_parallel} × " if one.tensor_parallel > 1 else ""
-        return f"{many}{one.hardware}, {one.weight_bits:g} bits"
+        guesses = "" if one.speculation == "off" else f", speculation {one.speculation}"
+        return f"{many}{one.hardware}, {one.weight_bits:g} bits{guesses}"
 
     def least(self, rate: float | None) -> int:
         """Replicas below which it cannot be."""
@@ -105,10 +122,11 @@ def bases(space: Space, summary: Summary, slo: Slo, prices: Prices, rate: float 
     step_s = step_bound_s(slo)
     names = space.hardware or tuple(name for name in hardware_names() if name in prices.rents)
     found = [
-        _base(space.start(name, bits, parallel), mean, step_s, prices, space, rate)
+        _base(space.start(name, bits, parallel, guesses), mean, step_s, prices, space, rate)
         for name in names
         for bits in space.weight_bits
         for parallel in space.tensor_parallel
+        for guesses in space.speculations
     ]
     return sorted(
         found,
@@ -119,12 +137,20 @@ def bases(space: Space, summary: Summary, slo: Slo, prices: Prices, rate: float 
 def _base(
     one: Deployment, mean: Mean, step_s: float, prices: Prices, space: Space, rate: float | None
 ) -> Base:
+    # With guesses a step brings a stream so many tokens at the most, and costs no less.
+    more = 1.0 if one.guessing is None else one.guessing.most_tokens
     try:
         at_once = most_at_once(one, mean)
-        best = highest_rate(one, one.pace_with(EFFICIENCIES["high"]), mean, step_s)
-        typical = highest_rate(one, one.pace, mean, step_s)
+        best = more * highest_rate(one, one.pace_with(EFFICIENCIES["high"]), mean, more * step_s)
+        typical = highest_rate(one, one.pace, mean, more * step_s)
         per_hour = prices.rent(one.hardware).per_hour * one.tensor_parallel
-    except (CapacityError, InvalidParameter) as error:
+    except CapacityError:
+        reason = (
+            f"The model's weights take {one.pace.weight_bytes / 1e9:.1f} GB with {one.weight_bits:g} bits, and that is "
+            f"more than {one.memory_utilization:.0%} of its memory."
+        )
+        return Base(deployment=one, per_hour=None, why_not=reason)
+    except InvalidParameter as error:
         return Base(deployment=one, per_hour=None, why_not=str(error))
     why_not = None
     if at_once < 1:

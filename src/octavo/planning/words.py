@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from octavo.bench.shown import show
 from octavo.planning.plan import Option, Plan
+from octavo.planning.search import Found
+from octavo.planning.trying import Failing
 
-__all__ = ["SHOWN", "advice", "headline", "margins_of"]
+__all__ = ["SHOWN", "advice", "cost_head", "cost_of", "failing_words", "headline", "margins_of", "precision"]
 
 SHOWN = ("ttft_p50", "ttft_p99", "itl_p99")
 """Of an option's numbers, in tables."""
@@ -31,6 +33,8 @@ def headline(plan: Plan) -> list[str]:
                 f"{asked}: {plan.slo} is infeasible even for one request at a time, on every machine considered."
             ]
         return [f"{asked}: nothing that was considered meets {plan.slo}."]
+    if best.per_hour is None or best.per_month is None:
+        return [f"{asked}: the least of this machine that meets {plan.slo} is {best.machines}."]
     cost = f"{best.per_hour:,.2f} {plan.currency} an hour, {best.per_month:,.0f} a month of 30 days"
     with_ = f"{best.machines} with {best.weight_bits:g}-bit weights"
     return [f"{asked}: the cheapest that meets {plan.slo} is {with_}, {cost}."]
@@ -49,9 +53,9 @@ def advice(plan: Plan) -> list[str]:
             if plan.cheaper_binds is not None and not cheaper.met
             else ""
         )
-        lines.append(
-            f"One step cheaper, {cheaper.machines} at {cheaper.per_month:,.0f} {plan.currency} a month, {says}{more}."
-        )
+        lines.append(f"One step cheaper, {cheaper.machines}{_at_a_month(cheaper, plan)}, {says}{more}.")
+        if not cheaper.met and not plan.cheaper_sure:
+            lines.append("With steps that take less than was fitted that one meets it too: it may be enough.")
     elif plan.best is not None:
         lines.append("Nothing cheaper was considered that could be simulated.")
     if plan.ranges:
@@ -61,11 +65,61 @@ def advice(plan: Plan) -> list[str]:
             f"{told[plan.ranges['low']]}, with those that reach most it {told[plan.ranges['high']]}; --kernels low "
             "plans for the former."
         )
-    if plan.best is not None and plan.best.weight_bits < 16:
+    if plan.error is not None:
+        lines.append(
+            f"Step times are {plan.calibration}, and may be off by {100 * plan.error:.0f} %: every figure is given "
+            "with steps that take so much less and more, and the plan holds with the latter."
+        )
+    if plan.critical:
+        lines.append(f"The critical batch: {plan.critical}.")
+    if plan.failing:
+        lines.append(plan.failing)
+    if plan.best is not None and plan.best.weight_bits is not None and plan.best.weight_bits < 16:
         lines.append(
             "Fewer bits change the answers, and no speed says by how much: --weight-bits 16 leaves them out."
         )
     return lines
+
+
+def failing_words(found: Found, failing: Failing) -> str:
+    """What failures of replicas did to the best."""
+    best = found.best
+    if best is None:
+        return ""
+    replicas, outcomes = best.choice.replicas, best.trial.outcomes
+    some_dead = 1.0 - (1.0 - failing.share) ** replicas
+    died = sum(one.failures for one in outcomes)
+    said = (
+        f"A replica dies after {failing.mtbf_s:g} s in the mean and is back {failing.repair_s:g} s later, so "
+        f"{100 * some_dead:.2g} % of the time one is missing: {died} died in the {len(outcomes)} runs that "
+        "confirm the plan"
+    )
+    if died:
+        return f"{said}, and it held."
+    return f"{said}: failures are rarer than runs are long, and percentiles do not show them."
+
+
+def cost_head(plan: Plan) -> str:
+    """Of a column."""
+    return "MiB for K and V" if plan.owned else f"{plan.currency} a month"
+
+
+def cost_of(option: Option) -> str:
+    """Its cell in that column."""
+    if option.kv_memory_bytes is not None:
+        return f"{option.kv_memory_bytes / (1 << 20):,.0f}"
+    return "–" if option.per_month is None else f"{option.per_month:,.0f}"
+
+
+def precision(option: Option) -> str:
+    """Bits of a weight; of a machine that was measured, its threads."""
+    if option.weight_bits is not None:
+        return f"{option.weight_bits:g}"
+    return "–" if option.threads is None else f"{option.threads}"
+
+
+def _at_a_month(option: Option, plan: Plan) -> str:
+    return "" if option.per_month is None else f" at {option.per_month:,.0f} {plan.currency} a month"
 
 
 def margins_of(option: Option) -> list[tuple[str, str]]:
@@ -80,5 +134,7 @@ def margins_of(option: Option) -> list[tuple[str, str]]:
             if room >= 0
             else f"{-100 * room:.0f} % beyond"
         )
+        if name in option.shorter and name in option.longer:
+            value += f" ({show(name, option.shorter[name])} to {show(name, option.longer[name])})"
         found.append((name, f"{value}, {told}"))
     return found

@@ -70,6 +70,7 @@ def calibrate_engine(
         seen=ranges(seen),
         limits=limits_of(engine),
         kv_bytes_per_token=engine.info.block_bytes / engine.info.block_size,
+        threads=engine.info.threads,
     )
 
 

@@ -156,6 +156,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     limits: Limits
     """Of the engine that was measured."""
     kv_bytes_per_token: float | None = None
+    threads: _Count | None = None
+    """Of the engine, where it is known."""
 
     def write(self, path: Path) -> None:
         """Whole or not at all. Raises BenchError."""

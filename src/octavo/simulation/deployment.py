@@ -19,7 +19,10 @@ from octavo.simulation.guessing import Guessing
 from octavo.simulation.roofline import EFFICIENCIES, Arithmetic, Efficiency, Roofline
 from octavo.timing.step_time import StepLoad
 
-__all__ = ["Deployment"]
+__all__ = ["BELOW", "Deployment", "check_steps"]
+
+BELOW = ": with fewer memory binds, with more arithmetic"
+"""What a critical batch says."""
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -137,16 +140,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def _check(self, holds: int) -> None:
         """Raise SettingsError for what `octavo serve` refuses, with `holds` tokens of KV memory."""
-        if self.max_step_tokens < self.block_size:
-            raise SettingsError(
-                f"max_step_tokens is {self.max_step_tokens}, less than one block of {self.block_size} tokens; give at "
-                "least that."
-            )
-        if self.max_step_tokens < self.max_running:
-            raise SettingsError(
-                f"max_step_tokens is {self.max_step_tokens}, less than max_running {self.max_running}: a step could "
-                "not advance every running sequence by one token; raise the one or lower the other."
-            )
+        check_steps(self.max_step_tokens, self.max_running, self.block_size)
         if self.max_model_len is not None and self.max_model_len > holds:
             raise SettingsError(
                 f"max_model_len is {self.max_model_len}, but the KV memory holds {holds} tokens: a request of that "
@@ -206,8 +200,18 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 "largest batch",
                 f"{longest}, {tokens // 1024:,} of 1,024; {limits.max_slots:,} may run",
             ),
-            (
-                "critical batch",
-                f"{pace.critical_batch:.0f} tokens a step: with fewer memory binds, with more arithmetic",
-            ),
+            ("critical batch", pace.critical_sum + BELOW),
         ]
+
+
+def check_steps(max_step_tokens: int, max_running: int, block_size: int) -> None:
+    """Raise SettingsError for a step that `octavo serve` refuses."""
+    if max_step_tokens < block_size:
+        raise SettingsError(
+            f"max_step_tokens is {max_step_tokens}, less than one block of {block_size} tokens; give at least that."
+        )
+    if max_step_tokens < max_running:
+        raise SettingsError(
+            f"max_step_tokens is {max_step_tokens}, less than max_running {max_running}: a step could not advance "
+            "every running sequence by one token; raise the one or lower the other."
+        )

@@ -53,6 +53,16 @@ class Guessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def chance(self, place: int) -> float:
         return self.chances[min(place, len(self.chances) - 1)]
 
+    @property
+    def most_tokens(self) -> float:
+        """That a step brings a stream on average, if it always has a guess, as long as there may be: the sum of
+        Leviathan et al. 2023."""
+        found = reached = 1.0
+        for place in range(self.tokens or MOST_TOKENS):
+            reached *= self.chance(place)
+            found += reached
+        return found
+
     @classmethod
     def parse(cls, speculation: str, tokens: int | None) -> Guessing | None:
         """Of `off`, a share of tokens that are right (`0.7`), or an acceptance profile (`FILE`, or `FILE:WORK` for one

@@ -117,6 +117,16 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         token more is nearly free; above it arithmetic does. With the efficiencies as they are."""
         return self._flops_s / self._bytes_s * (self.weight_bits / 8) / 2
 
+    @property
+    def critical_sum(self) -> str:
+        """How the critical batch was reckoned."""
+        part, tera = self.efficiency, self._flops_s / self.efficiency.compute / self.tensor_parallel / 1e12
+        return (
+            f"B* = {100 * part.compute:g} % of {tera:,g} TFLOP/s ÷ {100 * part.bandwidth:g} % of "
+            f"{self.hardware.bandwidth_gb_s:,g} GB/s × {self.weight_bits / 8:g} bytes a weight ÷ 2 = "
+            f"{self.critical_batch:.0f} tokens a step"
+        )
+
     def kv_tokens(
         self, utilization: float = 0.9, *, beside_bytes: float = 0.0, beside_token_bytes: float = 0.0
     ) -> int:
@@ -143,14 +153,6 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             + self._attention_s(load)
             + self._exchanges_s(load.tokens)
         )
-
-    def decodes_s(self, sequences: int, kv_tokens: int, steps: int) -> list[float]:
-        """Of steps in which so many sequences decode, as `seconds` has each: the first reads `kv_tokens` stored tokens,
-        and every other one a token more of each sequence."""
-        matrices_s, exchanges_s = self._matrices_s(sequences, sequences), self._exchanges_s(sequences)
-        reading_s = self._reading_s
-        last = kv_tokens + steps * sequences
-        return [matrices_s + read * reading_s + exchanges_s for read in range(kv_tokens, last, sequences)]
 
     @cached_property
     def _fixed_s(self) -> dict[tuple[int, int], float]:
