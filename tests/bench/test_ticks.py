@@ -15,7 +15,7 @@ from octavo.bench.ticks import Ticks
 def ticks(*parts: list[int], finished: bool = True) -> Ticks:
     made = Ticks(4)
     for part in parts:
-        made.extend(array("q", part))
+        made.extend(array("q", part), 0, len(part))
     made.finished = finished
     return made
 
@@ -29,6 +29,22 @@ def test_they_are_the_chunks_of_their_times() -> None:
     assert made[1].kind == Kind.ANSWER
     assert ticks([5], finished=False)[0].kind == Kind.ANSWER
     assert (list(ticks()), list(ticks().column("at_us")), bool(ticks())) == ([], [], False)
+
+
+def test_ranges_of_one_array_go_on_or_leave_a_gap() -> None:
+    """As those of a machine whose times are still being noted."""
+    times = array("q", [1, 2, 3, 4])
+    made = Ticks(4)
+    made.extend(times, 1, 3)
+    times.append(6)
+    made.extend(times, 3, 3)
+    made.extend(times, 3, 4)
+    assert ([one.at_us for one in made], len(made)) == ([2, 3, 4], 3)
+    times.extend([7, 8])
+    made.extend(times, 5, 7)
+    made.extend(array("q", [9]), 0, 1)
+    assert [one.at_us for one in made] == made.column("at_us").tolist() == [2, 3, 4, 7, 8, 9]
+    assert len(made) == 6
 
 
 def test_events_of_ticks_and_of_chunks_are_the_same() -> None:

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from octavo.bench.record import Run
+from octavo.bench.ticks import Ticks
 from octavo.config import RouterName
 from octavo.simulation.cluster import Cluster
-from octavo.simulation.pace import LinearPace
+from octavo.simulation.deployment import Deployment
+from octavo.simulation.pace import LinearPace, Pace
 from octavo.simulation.replica import Replica
 from octavo.simulation.routers import (
     ROUTERS,
@@ -31,8 +33,10 @@ from tests.simulation.test_run import config, request
 PACE = LinearPace(per_step_s=0.008, per_token_s=3e-5, per_kv_token_s=7e-8)
 
 
-def cluster(count: int, name: RouterName, *, fast: bool = True, **changes: object) -> Cluster:
-    replicas = [Replica(config(**changes), PACE, ManualClock(), fast=fast) for _ in range(count)]
+def cluster(
+    count: int, name: RouterName, *, fast: bool = True, pace: Pace = PACE, **changes: object
+) -> Cluster:
+    replicas = [Replica(config(**changes), pace, ManualClock(), fast=fast) for _ in range(count)]
     return Cluster(replicas, ROUTERS[name]())
 
 
@@ -69,6 +73,25 @@ def test_equal_steps_taken_together_change_nothing_among_several(name: RouterNam
         for fast in (True, False)
     )
     assert one == other
+
+
+def test_a_roofline_s_equal_steps_kept_as_ranges_of_times_are_those_of_single_steps() -> None:
+    """As `octavo simulate` runs them, against the plainest way: every step, and every chunk of every answer. With
+    prompts in chunks, waiting, and memory that is short: what was preempted goes on in another range."""
+    requests = made("chat", 60, 25.0)
+    records = []
+    preempted = 0.0
+    for fast in (True, False):
+        pace = Deployment(model="llama-3-8b", hardware="l4").pace
+        fleet = cluster(2, "least-loaded", fast=fast, pace=pace, num_blocks=200, max_step_tokens=128)
+        run = simulate(fleet, requests, compact=fast)
+        assert all(isinstance(one.chunks, Ticks) is fast for one in run.exchanges)
+        for replica in fleet.replicas:
+            replica.engine.check()
+        preempted = run.memory["preemptions"]
+        records.append(msgspec.json.encode(run, enc_hook=list))
+    assert records[0] == records[1]
+    assert preempted > 0
 
 
 def test_who_waits_for_an_answer_comes_in_time_to_another_replica() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import CapacityError, InvalidParameter
 from octavo.simulation.catalogue import Hardware, Shape, hardware, model
+from octavo.simulation.pace import LinearPace, decodes_of
 from octavo.simulation.roofline import EFFICIENCIES, Efficiency, Roofline
 from octavo.timing.step_time import StepLoad
 
@@ -82,6 +83,15 @@ def test_more_accelerators_than_kv_heads_keep_copies() -> None:
     assert roofline(tensor_parallel=2).kv_bytes_per_token == 20_000 * 6 / 5
     assert roofline(tensor_parallel=5).kv_bytes_per_token == 20_000
     assert roofline(tensor_parallel=10).kv_bytes_per_token == 40_000
+
+
+@given(sequences=st.integers(1, 300), kv=st.integers(1, 10**6), steps=st.integers(1, 40))
+def test_many_decodes_at_once_take_what_each_takes_to_the_last_bit(
+    sequences: int, kv: int, steps: int
+) -> None:
+    for pace in (roofline(), roofline(tensor_parallel=5), LinearPace(per_step_s=0.1, per_kv_token_s=1e-7)):
+        loads = [StepLoad(sequences, sequences, kv + step * sequences, 0, sequences) for step in range(steps)]
+        assert decodes_of(pace)(sequences, kv, steps) == [pace.seconds(load) for load in loads]
 
 
 def test_what_fits_in_memory() -> None:

@@ -60,7 +60,7 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
     """Of `Kind`."""
 
 
-class Exchange(msgspec.Struct, kw_only=True):
+class Exchange(msgspec.Struct, kw_only=True, gc=False):
     """One request and what came of it."""
 
     index: int

@@ -1,15 +1,15 @@
 """The events of an answer that has one token in each, by their times alone: of a simulation there are hundreds of
 millions. Knows no metric.
 
-Steps that several answers were in have one array of times, which each of these answers refers to: a token costs a few
-bytes instead of a hundred.
+The steps of a machine have one array of times, and an answer that was in all steps of a while says from which to which:
+that costs next to nothing, where a token with an event of its own costs a hundred bytes.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import TypeAlias, overload
 
 import numpy as np
 
@@ -18,42 +18,65 @@ from octavo.bench.record import Chunk, Kind
 
 __all__ = ["Ticks"]
 
+_Part: TypeAlias = "tuple[array[int], int, int]"
+_NONE = array("q")
+
 
 class Ticks(Sequence[Chunk]):
     """To read it is as the list of these chunks, each made when it is asked for."""
 
-    __slots__ = ("_length", "_times", "characters", "finished")
+    __slots__ = ("_before", "_first", "_times", "_until", "characters", "finished")
 
     def __init__(self, characters: int) -> None:
         """`characters`: of each token."""
         self.characters = characters
         self.finished = False
         """The last event has a finish reason."""
-        self._times: list[array[int]] = []
-        self._length = 0
+        self._times = _NONE
+        self._first = self._until = 0
+        self._before: tuple[_Part, ...] = ()
+        """Parts of other arrays, or of the same with a gap between."""
 
-    def extend(self, at_us: array[int]) -> None:
-        """A token at each of these times [µs, int64], which nobody changes from now on."""
-        self._times.append(at_us)
-        self._length += len(at_us)
+    def extend(self, at_us: array[int], first: int, until: int) -> None:
+        """A token at each of these times [µs, int64] from one place to before another one, which nobody changes from
+        now on; the array may become longer."""
+        if at_us is self._times and first == self._until:
+            self._until = until
+            return
+        if self._until > self._first:
+            self._before += ((self._times, self._first, self._until),)
+        self._times, self._first, self._until = at_us, first, until
+
+    def _parts(self) -> Iterator[_Part]:
+        yield from self._before
+        yield self._times, self._first, self._until
 
     def column(self, name: str) -> Ints:
         """A field of all chunks [events], by its name in `Chunk`."""
         if name != "at_us":
             value = {"tokens": 1, "characters": self.characters, "kind": int(Kind.ANSWER)}[name]
-            found = np.full(self._length, value, dtype=np.int64)
+            found = np.full(len(self), value, dtype=np.int64)
             if name == "kind" and self.finished:
                 found[-1:] |= int(Kind.FINISH)
             return found
-        parts = [np.frombuffer(times, dtype=np.int64) for times in self._times]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        return np.concatenate(
+            [
+                np.frombuffer(times, dtype=np.int64, count=until - first, offset=8 * first)
+                for times, first, until in self._parts()
+                if until > first
+            ]
+            or [np.zeros(0, dtype=np.int64)]
+        )
 
     def __len__(self) -> int:
-        return self._length
+        length = self._until - self._first
+        return length + sum([until - first for _, first, until in self._before]) if self._before else length
 
     def __iter__(self) -> Iterator[Chunk]:
-        last = self._length - 1 if self.finished else self._length
-        for place, at_us in enumerate(at_us for times in self._times for at_us in times):
+        last = len(self) - 1 if self.finished else len(self)
+        for place, at_us in enumerate(
+            at_us for times, first, until in self._parts() for at_us in times[first:until]
+        ):
             kind = Kind.ANSWER | Kind.FINISH if place == last else Kind.ANSWER
             yield Chunk(at_us, 1, self.characters, kind)
 

@@ -84,8 +84,12 @@ class Accounting:
         self.seconds += seconds
         self.most_running = max(self.most_running, running)
         sums = self._sums
-        for name in ("total", "allocated", "stored", "internal", "external", "shared"):
-            sums[name] += seconds * getattr(use, name)
+        sums["total"] += seconds * use.total
+        sums["allocated"] += seconds * use.allocated
+        sums["stored"] += seconds * use.stored
+        sums["internal"] += seconds * use.internal
+        sums["external"] += seconds * use.external
+        sums["shared"] += seconds * use.shared
         sums["running"] += seconds * running
         sums["idle_slots"] += seconds * idle_slots
         if counted:
@@ -110,12 +114,10 @@ class Accounting:
         held, kept, internal = sums["allocated"], sums["stored"], sums["internal"]
         runs, idle = sums["running"], sums["idle_slots"]
         now_held, now_stored = use.allocated, use.stored
-        seen: tuple[int, int] | None = None
         for more, lasted_s in zip(allocated, (*seconds, 0.0), strict=True):
             now_held += more
             now_stored += stored
             if lasted_s > 0:
-                seen = (now_held, now_stored)
                 all_s += lasted_s
                 total += lasted_s * use.total
                 held += lasted_s * now_held
@@ -125,8 +127,6 @@ class Accounting:
                 shared += lasted_s * use.shared
                 runs += lasted_s * running
                 idle += lasted_s * idle_slots
-        if seen is not None:
-            self.now = msgspec.structs.replace(use, allocated=seen[0], stored=seen[1])
         self.seconds = all_s
         self.most_running = max(self.most_running, running)
         sums.update(total=total, external=external, shared=shared, allocated=held, stored=kept)

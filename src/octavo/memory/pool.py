@@ -65,14 +65,19 @@ class BlockPool:
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` blocks with one reference each. O(count). Raises OutOfBlocks and takes nothing if short."""
-        if count > self.free:
+        free, kept, references = self._free, self._kept, self._references
+        if count > len(free) + len(kept):
             raise OutOfBlocks(f"{count} blocks wanted, {self.free} free")
-        blocks = [(self._free or self._kept).popitem(last=False)[0] for _ in range(count)]
+        fresh = min(count, len(free))
+        blocks = [free.popitem(last=False)[0] for _ in range(fresh)]
         for block in blocks:
-            self._references[block] = 1
-            if block in self._names:
-                self.reused += 1
-                self.on_reuse(self._names.pop(block))
+            references[block] = 1
+        for _ in range(count - fresh):
+            block = kept.popitem(last=False)[0]
+            references[block] = 1
+            self.reused += 1
+            self.on_reuse(self._names.pop(block))
+            blocks.append(block)
         return blocks
 
     def first_fit(self, count: int) -> int | None:
@@ -123,13 +128,14 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """One reference less on each block; those at zero become free, the last of the sequence first."""
+        counts, names, kept, free = self._references, self._names, self._kept, self._free
         for block in reversed(blocks):
-            references = self._references[block]
+            references = counts[block]
             if not references:
                 raise ValueError(f"block {block} is free already")
-            self._references[block] = references - 1
+            counts[block] = references - 1
             if references == 1:
-                (self._kept if block in self._names else self._free)[block] = None
+                (kept if block in names else free)[block] = None
 
     def shared(self, block: int) -> bool:
         """Does more than one table hold this block?"""

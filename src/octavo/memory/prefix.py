@@ -40,13 +40,22 @@ class Chain:
     def names(self, tokens: Sequence[int], count: int) -> list[bytes]:
         """Of the first `count` blocks of `tokens`, which must be the tokens of earlier calls, or go on from them, and
         fill these blocks: a name of less would stand for several beginnings."""
-        assert count * self._block_size <= len(tokens), f"{count} blocks of {len(tokens)} tokens"
-        while len(self.made) < count:
-            at = len(self.made) * self._block_size
-            parent = self.made[-1] if self.made else self._root
-            block = array("i", tokens[at : at + self._block_size])
-            self.made.append(sha256(parent + block.tobytes()).digest())
+        self._make(tokens, count)
         return self.made[:count]
+
+    def name(self, tokens: Sequence[int], place: int) -> bytes:
+        """Of one block, as `names` has it."""
+        if place >= len(self.made):
+            self._make(tokens, place + 1)
+        return self.made[place]
+
+    def _make(self, tokens: Sequence[int], count: int) -> None:
+        made, size = self.made, self._block_size
+        assert count * size <= len(tokens), f"{count} blocks of {len(tokens)} tokens"
+        name = made[-1] if made else self._root
+        for at in range(len(made) * size, count * size, size):
+            name = sha256(name + array("i", tokens[at : at + size]).tobytes()).digest()
+            made.append(name)
 
 
 class PrefixCache:

@@ -39,11 +39,13 @@ class Reporter:
         self._steps += 1
         self._running, self._idle_slots = len(running), len(kept)
         size, pools = self._config.limits.block_size, self._places.pools
-        held = sum(len(table.blocks) for one in (*running, *kept) for table in one.tables)
-        used = sum(pool.used for pool in pools)
+        held = sum([len(table.blocks) for one in running for table in one.tables])
+        if kept:
+            held += sum([len(table.blocks) for one in kept for table in one.tables])
+        used = sum([pool.used for pool in pools])
         stored = len(pools) * sum([one.computed for one in running]) - size * (held - used)
         self._use = MemoryUse(
-            total=size * sum(pool.total for pool in pools),
+            total=self._use.total,
             allocated=size * used,
             stored=max(stored, 0),
             external=size * self._places.refused_blocks if waiting else 0,
@@ -77,13 +79,11 @@ class Reporter:
     def _duplicates(self, running: Collection[Sequence]) -> int:
         """Whole blocks with equal beginnings in different places."""
         size = self._config.limits.block_size
-        places = set()
-        names = set()
+        places: set[tuple[bytes, int]] = set()
         for one in running:
             full = min(one.computed, len(one.tokens)) // size  # without those that are being chosen
-            for name, block in zip(one.chain.names(one.tokens, full), one.tables[0].blocks, strict=False):
-                places.add((name, block))
-                names.add(name)
+            places.update(zip(one.chain.names(one.tokens, full), one.tables[0].blocks, strict=False))
+        names = {name for name, _ in places}
         return (len(places) - len(names)) * len(self._places.pools)
 
     def report(self, counters: Counters, *, idle: bool) -> Report:

@@ -69,7 +69,8 @@ class Scheduler:
         self._drafting_s = 0.0
         """Of the step whose duration comes with the next inputs, and how long its drafts took."""
         self._numbers = count()
-        self._outbox: list[SequenceOutput] = []
+        self.outbox: list[SequenceOutput] = []
+        """To be told when the step has ended."""
         self._sorted = True
         """`running` is in the order that it keeps while requests differ only in their arrival."""
         self._closed = False
@@ -80,7 +81,7 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Nothing runs, waits, flies, or is to be told."""
-        return not (self._requests or self._flights or self._outbox)
+        return not (self._requests or self._flights or self.outbox)
 
     def schedule(self, inputs: Inputs) -> Plan:
         """Take the messages in and decide one step. The plan has no rows when there is nothing to compute."""
@@ -104,7 +105,7 @@ class Scheduler:
         self._timed = budget.load
         if plan.rows:
             self._flights[plan.step] = flight
-            self.stepped((budget.load,))
+            self.stepped(budget.load)
         return plan
 
     def commit(self, plan: Plan, samples: Samples) -> None:
@@ -120,7 +121,7 @@ class Scheduler:
                 self._append(sequence, sample)
         if flight.drafted:
             self.verifier.commit(flight)
-            self._outbox = joined(self._outbox)
+            self.outbox = joined(self.outbox)
         for sequence in flight.ends:
             if not sequence.finished:
                 self._finish(sequence, End("length"))
@@ -164,27 +165,27 @@ class Scheduler:
                 self.step_time.observe(self._timed, seconds - self._drafting_s)
             self.reporter.lasted(seconds)
 
-    def stepped(
-        self, loads: Items[StepLoad], grown: Items[int] | None = None, durations: Items[float] = ()
-    ) -> None:
-        """Steps begin. `grown`: the report need not look at them, as `Reporter.look_on` has it."""
-        self._timed = loads[-1]
-        self.counters.steps += len(loads)
-        self.counters.step_tokens += sum([load.tokens for load in loads])
-        self.counters.idle_slot_steps += len(loads) * len(self.kept)
-        if grown is None:
-            self.reporter.look(self.running, self.kept, len(self.waiting))
-            return
-        if self.config.times_steps:
-            for load, seconds in zip(loads, durations, strict=False):
-                self.step_time.observe(load, seconds)
+    def stepped(self, load: StepLoad) -> None:
+        """A step begins."""
+        self._count(load, 1)
+        self.reporter.look(self.running, self.kept, len(self.waiting))
+
+    def stepped_on(self, load: StepLoad, grown: Items[int], durations: Items[float]) -> None:
+        """As many steps begin as there are in `grown`, the last with this load and all with as many tokens. The report
+        need not look at them, as `Reporter.look_on` has it."""
+        self._count(load, len(grown))
         self.reporter.look_on(len(self.running), grown, durations)
+
+    def _count(self, load: StepLoad, steps: int) -> None:
+        self._timed = load
+        self.counters.steps += steps
+        self.counters.step_tokens += steps * load.tokens
+        self.counters.idle_slot_steps += steps * len(self.kept)
 
     def tell(self, sequence: Sequence, samples: Samples) -> None:
         """Tokens that were not committed here; the sequence has them. It ends where they are all that it may have."""
-        self.counters.generation_tokens += len(samples)
         ended = sequence.output_tokens >= sequence.request.max_output
-        self._outbox.append(output_of(sequence, tuple(samples), End("length") if ended else None))
+        self.outbox.append(output_of(sequence, tuple(samples), End("length") if ended else None))
         if ended:
             self._remove(sequence, keep=self.policy.batched)
 
@@ -196,7 +197,7 @@ class Scheduler:
 
     def take_outputs(self) -> tuple[SequenceOutput, ...]:
         """Everything to be told since the last call."""
-        outputs, self._outbox = tuple(self._outbox), []
+        outputs, self.outbox = tuple(self.outbox), []
         return outputs
 
     def check(self) -> None:
@@ -217,7 +218,7 @@ class Scheduler:
             if add.request_id in self._requests:
                 raise ClientError(f"request id {add.request_id!r} is in use; choose another.")
         except ClientError as error:
-            self._outbox.append(SequenceOutput(add.request_id, 0, finish_reason="error", error=str(error)))
+            self.outbox.append(SequenceOutput(add.request_id, 0, finish_reason="error", error=str(error)))
             return
         targets = targets_of(add.service, self.config.targets)
         request = Request(add, next(self._numbers), self._end_ids, self.limits.max_model_len, targets)
@@ -419,7 +420,7 @@ class Scheduler:
         if end is not None:
             self._finish(sequence, end, sample)
         elif contest is None:
-            self._outbox.append(output_of(sequence, (sample,)))
+            self.outbox.append(output_of(sequence, (sample,)))
 
     def _learn(self, sequence: Sequence, token: int) -> End | None:
         """A sequence has one token more; how that ends it."""
@@ -435,7 +436,7 @@ class Scheduler:
         if not generation:
             for sequence in list(request.sequences):
                 self._remove(sequence)
-            self._outbox.extend(contest.best())
+            self.outbox.extend(contest.best())
             return
         parents = {parent for parent, _ in generation}
         for sequence in before:
@@ -461,12 +462,12 @@ class Scheduler:
     def _finish(self, sequence: Sequence, end: End, sample: TokenSample | None = None) -> None:
         request, contest = sequence.request, sequence.request.contest
         if contest is None:
-            self._outbox.append(output_of(sequence, () if sample is None else (sample,), end))
+            self.outbox.append(output_of(sequence, () if sample is None else (sample,), end))
         else:
             contest.ended(sequence, end)
         self._remove(sequence, keep=self.policy.batched and end.reason != "abort")
         if contest is not None and not request.sequences:
-            self._outbox.extend(contest.best())
+            self.outbox.extend(contest.best())
 
     def _remove(self, sequence: Sequence, *, keep: bool = False) -> None:
         """A sequence has ended. `keep`: it holds slot and memory until its batch ends."""

@@ -41,6 +41,8 @@ class Request:
         self.stops = StopAutomaton([stop.encode() for stop in params.stop])
         self.stop_ids = frozenset(params.stop_token_ids)
         self.end_ids = frozenset() if params.ignore_eos else end_ids
+        self.free = not (params.stop or params.grammar is not None or targets.slack_only)
+        """No string ends it, no grammar leads it, and it takes what it wants."""
         room = max_model_len - len(add.prompt)
         self.max_output = room if params.max_tokens is None else min(room, params.max_tokens)
         self.between_s = tuple(

@@ -58,16 +58,16 @@ class Sharing:
     def store(self, sequence: Sequence, end: int) -> None:
         """Blocks that are full and computed up to the token `end` can be found by others."""
         # A token that could not be chosen was computed and is not known: no name without it.
-        end = min(end, len(sequence.tokens))
-        stored, full = sequence.stored // self._block_size, end // self._block_size
-        if not self.enabled or full <= stored:
+        size, tokens = self._block_size, sequence.tokens
+        full = min(end, len(tokens)) // size
+        if not self.enabled or full * size <= sequence.stored:
             return
-        names = sequence.chain.names(sequence.tokens, full)
-        for at in range(stored, full):
+        for at in range(sequence.stored // size, full):
+            name = sequence.chain.name(tokens, at)
             for group, table in enumerate(sequence.tables):
-                self.prefixes.store(group, names[at], table.blocks[at])
-            self._end(sequence, names[at])
-        sequence.stored = full * self._block_size
+                self.prefixes.store(group, name, table.blocks[at])
+            self._end(sequence, name)
+        sequence.stored = full * size
 
     def leave(self, sequence: Sequence) -> None:
         """The sequence does not run any more; nobody waits for it."""

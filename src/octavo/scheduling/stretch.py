@@ -5,12 +5,15 @@ A simulation of hours lives on this. It knows what a step of the scheduler does,
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from collections.abc import Sequence as Times
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from octavo.backends.base import TokenSample
+from octavo.backends.base import Samples, TokenSample
+from octavo.scheduling.outputs import SequenceOutput
 from octavo.scheduling.sequence import Sequence
 from octavo.timing.step_time import StepLoad
 
@@ -31,7 +34,10 @@ class Stretch:
         self._scheduler = scheduler
         self._token = token
         self._running = list(scheduler.running)
-        self._loads: list[StepLoad] = []
+        self.sequences = len(self._running)
+        """How many decode."""
+        self.kv_tokens = 0
+        """Stored tokens that the first step reads; every other one reads a token more of each sequence."""
         self._left = 0
         """Steps after which the first sequence has all its tokens."""
         self._most = self._certain()
@@ -48,11 +54,11 @@ class Stretch:
 
     def loads(self, steps: int) -> list[StepLoad]:
         """What each of the next steps has to do."""
-        if len(self._loads) < steps:
-            count = len(self._running)
-            first = sum([one.computed for one in self._running]) + count
-            self._loads = [StepLoad(count, count, first + step * count, 0, count) for step in range(steps)]
-        return self._loads[:steps]
+        return [self._load(step) for step in range(steps)]
+
+    def _load(self, step: int) -> StepLoad:
+        count = self.sequences
+        return StepLoad(count, count, self.kv_tokens + step * count, 0, count)
 
     def advance(self, times: Times[float]) -> None:
         """As if a step began at each of `times` but the last, when the last step has ended, at most `most()`; each was
@@ -66,7 +72,6 @@ class Stretch:
         scheduler = self._scheduler
         moves = _Moves(scheduler, self._running, times, self._token)
         durations = [end - start for start, end in pairwise(times)]
-        loads = self.loads(steps)
         at = 0
         while at < steps:
             if at:
@@ -76,20 +81,33 @@ class Stretch:
             ):  # what has ended since the last step is not known yet
                 moves.before(at, _FILLS)
                 moves.computed(at + 1)
-                scheduler.stepped(loads[at : at + 1])
+                scheduler.stepped(self._load(at))
                 at += 1
             else:
                 until = min(at + scheduler.reporter.counts_in, steps)
                 moves.before(until, _BEGINS)
-                scheduler.stepped(loads[at:until], moves.grown[at:until], durations[at : until - 1])
+                if scheduler.config.times_steps:
+                    for step in range(at, until - 1):
+                        scheduler.step_time.observe(self._load(step), durations[step])
+                scheduler.stepped_on(self._load(until - 1), moves.grown[at:until], durations[at : until - 1])
                 at = until
         moves.end()
-        samples = (TokenSample(self._token),) * steps
-        for one in list(scheduler.running):
-            one.told, one.total = one.computed, len(one.tokens)
-            scheduler.tell(one, samples)
+        self._tell((TokenSample(self._token),) * steps, ended=steps == self._left)
         if scheduler.kept and not scheduler.running:
             scheduler.end_batch()
+
+    def _tell(self, samples: Samples, *, ended: bool) -> None:
+        """Each has these tokens more. `ended`: it may be the last token of some."""
+        scheduler, outbox, steps = self._scheduler, self._scheduler.outbox, len(samples)
+        scheduler.counters.generation_tokens += steps * self.sequences
+        for one in list(scheduler.running) if ended else scheduler.running:
+            request = one.request
+            one.told = one.computed
+            one.total += steps
+            if request.scores_prompt or (ended and one.output_tokens >= request.max_output):
+                scheduler.tell(one, samples)
+            else:  # nothing is held back where no string stops it
+                outbox.append(SequenceOutput(request.id, one.child, samples, cached_tokens=one.cached_tokens))
 
     # ---- how far it is certain
 
@@ -99,26 +117,27 @@ class Stretch:
             return 0
         if scheduler.swap is not None:  # a step's plan may say what goes to disk, and here are no plans
             return 0
-        left = scheduler.limits.max_model_len
+        left, stored = scheduler.limits.max_model_len, 0
         for one in running:
-            request = one.request
+            request, computed = one.request, one.computed
             outputs = one.total - one.prompt_tokens
             if (
-                one.total - one.computed != 1
+                one.total - computed != 1
                 or outputs < 1
-                or one.writable < one.computed
+                or one.writable < computed
+                or not request.free
+                or request.contest
                 or token in request.end_ids
                 or token in request.stop_ids
-                or request.params.stop
-                or request.params.grammar is not None
-                or request.contest
-                or request.targets.slack_only
             ):
                 return 0
-            left = min(left, request.max_output - outputs)
+            stored += computed
+            if left > request.max_output - outputs:
+                left = request.max_output - outputs
         if left <= 0 or not self._keeps_out():
             return 0
         self._left = left
+        self.kv_tokens = stored + self.sequences
         if self._finds_blocks(left):
             return left
         low, high = 0, left
@@ -129,10 +148,13 @@ class Stretch:
 
     def _finds_blocks(self, steps: int) -> bool:
         size = self._scheduler.limits.block_size
+        free = min([pool.free for pool in self._scheduler.places.pools])
+        if self.sequences * (steps // size + 1) <= free:  # however full their last blocks are
+            return True
         needed = 0
         for one in self._running:
             needed += max(-(-(one.computed + steps) // size) - one.writable // size, 0)
-        return all(needed <= pool.free for pool in self._scheduler.places.pools)
+        return needed <= free
 
     def _keeps_out(self) -> bool:
         """Whoever waits is certain to wait until somebody ends.
@@ -180,27 +202,28 @@ class _Moves:
     def _all(self) -> Iterator[tuple[int, int, int]]:
         """In which step which block begins or is filled, by the place of its sequence."""
         size, names = self._scheduler.limits.block_size, self._scheduler.places.sharing.enabled
+        steps = self._steps
         for place, one in enumerate(self._running):
             start = one.computed
-            for step in range(one.writable - start, self._steps, size):
+            step = one.writable - start
+            while step < steps:
                 yield step, _BEGINS, place
+                step += size
             if names:
                 step = max(one.stored // size * size + size - start - 1, 0)
-                while step < self._steps:
+                while step < steps:
                     yield step, _FILLS, place
                     step = (start + step + 1) // size * size + size - start - 1
 
     def before(self, step: int, kind: int) -> None:
         """Do all that comes before what is of this kind in this step."""
-        events, limit = self._events, (step, kind)
-        while self._next < len(events) and events[self._next][:2] < limit:
-            at, kind, place = events[self._next]
-            places = [place]
-            self._next += 1
-            while self._next < len(events) and events[self._next][:2] == (at, kind):
-                places.append(events[self._next][2])
-                self._next += 1
-            self._do(at, kind, places)
+        events, begin = self._events, self._next
+        self._next = end = bisect_left(events, (step, kind), begin)
+        if self._scheduler.order.plain:
+            self._do_all(events[begin:end])
+            return
+        for (at, what), group in groupby(events[begin:end], key=itemgetter(0, 1)):
+            self._do(at, what, [place for _, _, place in group])
 
     def computed(self, steps: int) -> None:
         """So many steps have begun."""
@@ -215,13 +238,24 @@ class _Moves:
             self._arrange(self._steps - 1)
             self._charge(self._steps)
 
+    def _do_all(self, events: list[tuple[int, int, int]]) -> None:
+        """Where nobody's place in the order changes: that of `running`."""
+        running, starts, grown = self._running, self._starts, self.grown
+        lengthen, store = self._scheduler.places.lengthen, self._scheduler.places.sharing.store
+        for step, kind, place in events:
+            if kind == _BEGINS:
+                grown[step] += 1
+                lengthen(running[place])
+            else:
+                store(running[place], starts[place] + step + 1)
+
     def _do(self, step: int, kind: int, places: list[int]) -> None:
+        """One step's, for these sequences."""
         scheduler, running = self._scheduler, self._running
-        if not scheduler.order.plain:
-            self._arrange(step)
-            if len(places) > 1:
-                rank = {one: number for number, one in enumerate(scheduler.running)}
-                places.sort(key=lambda place: rank[running[place]])
+        self._arrange(step)
+        if len(places) > 1:
+            rank = {one: number for number, one in enumerate(scheduler.running)}
+            places.sort(key=lambda place: rank[running[place]])
         if kind == _BEGINS:
             self.grown[step] = len(places)
             for place in places:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import IntEnum
 
 import msgspec
@@ -301,7 +300,7 @@ class Cluster:
         items = [
             SequenceOutput(add.request_id, child, finish_reason="error", error=error) for child in children
         ]
-        self._progress.append(Progress(tuple(items), (at_us / 1e6,), -1))
+        self._progress.append(Progress.told(tuple(items), at_us))
 
     def _delivered(self, place: int, progress: Progress) -> Progress | None:
         """What of it was there before the replica died; None where nothing was."""
@@ -317,7 +316,7 @@ class Cluster:
                 msgspec.structs.replace(item, samples=item.samples[:steps], finish_reason=None)
                 for item in progress.items
             ]
-            progress = replace(progress, items=tuple(items), ends_s=progress.ends_s[:steps])
+            progress = msgspec.structs.replace(progress, items=tuple(items), ends_s=progress.ends_s[:steps])
         self._journals[place].note(progress.items)
         return progress
 

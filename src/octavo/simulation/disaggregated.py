@@ -7,7 +7,6 @@ workload.
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -137,7 +136,7 @@ class Disaggregated:
                 elif item.finish_reason is not None:
                     self._asked.pop(item.request_id, None)
                 items.append(item)
-            self._progress.append(replace(progress, items=tuple(items)))
+            self._progress.append(msgspec.structs.replace(progress, items=tuple(items)))
 
     def _send(self, add: Add, begun: tuple[int, ...], progress: Progress) -> None:
         tokens = len(add.prompt)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Protocol, runtime_checkable
 
 import msgspec
 
 from octavo.timing.step_time import StepLoad
 
-__all__ = ["LinearPace", "Pace", "ScaledPace"]
+__all__ = ["Decodes", "LinearPace", "Pace", "ScaledPace", "decodes_of"]
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
@@ -18,6 +20,29 @@ class Pace(Protocol):
 
     def seconds(self, load: StepLoad) -> float:
         """Of a step with this load, at least 0."""
+
+
+Decodes = Callable[[int, int, int], list[float]]
+"""Of sequences that decode, stored tokens that the first step reads, and steps: how long each step takes, when every
+sequence has a token more in each."""
+
+
+@runtime_checkable
+class _Series(Protocol):
+    def decodes_s(self, sequences: int, kv_tokens: int, steps: int) -> list[float]: ...
+
+
+def decodes_of(pace: Pace) -> Decodes:
+    """The pace's own way to tell many such steps at once, to the last bit as one by one; or one by one."""
+    return pace.decodes_s if isinstance(pace, _Series) else partial(_one_by_one, pace)
+
+
+def _one_by_one(pace: Pace, sequences: int, kv_tokens: int, steps: int) -> list[float]:
+    last = kv_tokens + steps * sequences
+    return [
+        pace.seconds(StepLoad(sequences, sequences, read, 0, sequences))
+        for read in range(kv_tokens, last, sequences)
+    ]
 
 
 class LinearPace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -20,7 +21,7 @@ from octavo.scheduling.stretch import Stretch
 from octavo.simulation.backend import TOKEN, SimulatedBackend
 from octavo.simulation.calibrated import Watched
 from octavo.simulation.guessing import DrawnDraftModel, Guessing, speculator_of
-from octavo.simulation.pace import Pace
+from octavo.simulation.pace import Pace, decodes_of
 from octavo.text.vocabulary import Vocabulary
 from octavo.timing.clock import ManualClock, microseconds
 
@@ -32,15 +33,23 @@ VOCABULARY = 1 << 31
 """Tokens that a prompt's ids are taken from: see simulation/prompts.py."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """What one step, or several equal ones, brought."""
 
     items: tuple[SequenceOutput, ...]
     ends_s: tuple[float, ...]
     """When each step ended. With several, each item has one token of every one of them."""
-    place: int = 0
-    """Of the replica in its cluster."""
+    ends_us: array[int]
+    """The same in whole microseconds [µs, int64], with those of all steps of this replica before and after them."""
+    first: int
+    """The place in it of the first of these steps."""
+    place: int
+    """Of the replica in its cluster; -1 for none."""
+
+    @classmethod
+    def told(cls, items: tuple[SequenceOutput, ...], at_us: int) -> Progress:
+        """Of no step."""
+        return cls(items, (at_us / 1e6,), array("q", (at_us,)), 0, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,8 @@ class Replica:
         `receives`: K and V of prompts come from elsewhere. `recorder`: gets each step that it watches, one by one."""
         self.clock = clock
         self._watched = pace if isinstance(pace, Watched) else None
-        self._pace = pace.pace if isinstance(pace, Watched) else pace
+        quiet_pace = pace.pace if isinstance(pace, Watched) else pace
+        self._decodes_s = decodes_of(quiet_pace)
         """For looks ahead, at steps that may not be taken."""
         self._recorder = recorder
         self.guesses = guessing is not None
@@ -84,7 +94,7 @@ class Replica:
         spec = _spec(config)
         if config.targets.between_s(None, in_first_sentence=True) is not None and not config.measured:
             alone = ManualClock()  # as a server measures steps before it serves
-            timed = measure(SimulatedBackend(spec, config.limits, self._pace, alone), config.kv_groups, alone)
+            timed = measure(SimulatedBackend(spec, config.limits, quiet_pace, alone), config.kv_groups, alone)
             config = msgspec.structs.replace(config, measured=timed)
         self.scheduler = Scheduler(config, Vocabulary([b"\0"]))
         self.scheduler.capacity = self.capacity = config.capacity(VOCABULARY)
@@ -119,7 +129,11 @@ class Replica:
         """In steps, so far."""
         self._new = False
         """Something was added that no step has seen."""
-        self._ahead: _Ahead | None = None
+        self._ends_us = array("q")
+        """Of all steps."""
+        self._seen: _Ahead | None = None
+        self._looked = False
+        """`_seen` is what was found since the last step."""
 
     def add(self, add: Add) -> None:
         self._new = True
@@ -139,26 +153,25 @@ class Replica:
     def quiet_until_us(self) -> int:
         """When the next step begins in which anything can happen that somebody else sees: an answer ends, a request
         begins. All steps before are equal, and may as well be taken later."""
-        ahead = self._ahead if self._fast and not self._new else None
+        ahead = self._ahead()
         return microseconds(ahead.times_s[ahead.quiet] if ahead else self.clock.now_s())
 
     def advance(self) -> Progress:
         """The steps up to that one, and it too."""
-        ahead = self._ahead if self._fast and not self._new else None
+        ahead = self._ahead()
         if ahead is not None and len(ahead.times_s) > 1:
             return self._take(ahead, len(ahead.times_s) - 1)
-        self._new = False
+        self._new = self._looked = False
         began_s = self.clock.now_s()
         items = self.engine.step().items
         self.busy_s += self.clock.now_s() - began_s
-        self._ahead = self._look_ahead()
-        return Progress(items, (self.clock.now_s(),), self.place)
+        return self._progress(items, (self.clock.now_s(),))
 
     def catch_up(self, until_us: int) -> Progress | None:
         """The quiet steps that begin before `until_us`, when something comes from outside; None where there are none. A
         step that has begun goes on over that moment, as it does on a machine."""
-        ahead = self._ahead
-        if ahead is None or self._new or not self._fast:
+        ahead = self._ahead()
+        if ahead is None:
             return None
         steps = bisect_left(ahead.times_s, until_us, hi=ahead.quiet, key=microseconds)
         return self._take(ahead, steps) if steps else None
@@ -172,15 +185,28 @@ class Replica:
             for load in ahead.stretch.loads(steps):
                 self._watched.seconds(load)
         items = self.engine.stretch(ahead.stretch, times_s)
-        self._ahead = self._look_ahead()
-        return Progress(items, tuple(times_s[1:]), self.place)
+        self._looked = False
+        return self._progress(items, tuple(times_s[1:]))
+
+    def _progress(self, items: tuple[SequenceOutput, ...], ends_s: tuple[float, ...]) -> Progress:
+        first = len(self._ends_us)
+        self._ends_us.extend(map(microseconds, ends_s))
+        return Progress(items, ends_s, self._ends_us, first, self.place)
+
+    def _ahead(self) -> _Ahead | None:
+        """As far as is certain now. Looked for when somebody asks: before a message comes, that is in vain."""
+        if not self._fast or self._new:
+            return None
+        if not self._looked:
+            self._seen, self._looked = self._look_ahead(), True
+        return self._seen
 
     def _look_ahead(self) -> _Ahead | None:
-        if not self._fast or self.engine.idle:
+        if self.engine.idle:
             return None
         stretch = Stretch(self.scheduler, TOKEN)
         steps = min(stretch.most(), _FARTHEST)
-        lasting_s = map(self._pace.seconds, stretch.loads(steps))
+        lasting_s = self._decodes_s(stretch.sequences, stretch.kv_tokens, steps) if steps else ()
         times_s = list(accumulate(lasting_s, initial=self.clock.now_s()))
         if self._recorder is not None and self._recorder.watches(times_s[0], times_s[-1]):
             return None

@@ -154,6 +154,14 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             + self._exchanges_s(load.tokens)
         )
 
+    def decodes_s(self, sequences: int, kv_tokens: int, steps: int) -> list[float]:
+        """Of steps in which so many sequences decode, as `seconds` has each: the first reads `kv_tokens` stored tokens,
+        and every other one a token more of each sequence."""
+        matrices_s, exchanges_s = self._matrices_s(sequences, sequences), self._exchanges_s(sequences)
+        reading_s = self._reading_s
+        last = kv_tokens + steps * sequences
+        return [matrices_s + read * reading_s + exchanges_s for read in range(kv_tokens, last, sequences)]
+
     @cached_property
     def _fixed_s(self) -> dict[tuple[int, int], float]:
         """Of loads that were seen, by tokens and samples: all but attention and exchanges."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 
 from octavo.bench.record import Chunk, Exchange, Kind, Run, ServerSample
@@ -35,6 +37,8 @@ _MOST_SAMPLES = 8192
 """Of the server, in a run: then every other one is dropped, and they come half as often."""
 _TOLD_EVERY = 1000
 """Events between two calls for who shows how far it is."""
+_COLLECTED_EVERY = (100_000, 50, 50)
+"""New objects, and collections of them and of those that are left."""
 _ONCE = Asking()
 _NO_HOST = HostWork()
 
@@ -59,10 +63,22 @@ def simulate(
     how long it is on its way there, and each chunk on its way back.
     """
     cluster = Cluster([served]) if isinstance(served, Replica) else served
-    with only_virtual_time():
+    with only_virtual_time(), _few_collections():
         return _Simulation(
             cluster, Agenda(requests, clients=clients), asking, host, compact, on_progress
         ).run(Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[]))
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Python's search for garbage in cycles, of which a run makes next to none, comes so often that a tenth of the time
+    goes into it. Here it comes seldom."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_COLLECTED_EVERY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Simulation:
@@ -178,18 +194,22 @@ class _Simulation:
 
     def _take(self) -> None:
         """Note what steps have brought."""
+        together, later_s = self._asking.n > 1, self._host.per_chunk_s
         for progress in self._cluster.take_progress():
-            stepped_us = ends_us = array("q", map(microseconds, progress.ends_s))
+            ends_us, first = progress.ends_us, progress.first
+            until = first + len(progress.ends_s)
             places: dict[str, int] = {}
             for item in progress.items:
                 exchange = self._open[item.request_id]
-                if self._host.per_chunk_s:
+                if later_s:
                     place = places.setdefault(item.request_id, len(places))
                     later_us = microseconds(self._host.after_s(place))
-                    ends_us = array("q", [one + later_us for one in stepped_us])
-                _note(exchange, item, ends_us, together=self._asking.n > 1)
+                    stepped_us = progress.ends_us[progress.first : progress.first + len(progress.ends_s)]
+                    ends_us, first = array("q", [one + later_us for one in stepped_us]), 0
+                    until = len(ends_us)
+                _note(exchange, item, ends_us, first, until, together=together)
                 if item.finish_reason is not None and self._ends(item.request_id):
-                    _finish(exchange, ends_us[-1])
+                    _finish(exchange, ends_us[until - 1])
                     del self._open[item.request_id]
                     self._done.append(exchange)
                     self._agenda.answered(exchange.index, exchange.end_us)
@@ -216,26 +236,28 @@ class _Simulation:
         self._sample_due_us += self._every_us
 
 
-def _note(exchange: Exchange, item: SequenceOutput, ends_us: array[int], *, together: bool) -> None:
-    """A step's tokens, or those of several equal steps: one each. `together`: what several answers of the request bring
-    in a step is one event."""
+def _note(
+    exchange: Exchange, item: SequenceOutput, ends_us: array[int], first: int, until: int, *, together: bool
+) -> None:
+    """A step's tokens, or those of several equal steps, `first` to `until` of `ends_us`: one each. `together`: what
+    several answers of the request bring in a step is one event."""
     tokens, chunks = len(item.samples), exchange.chunks
     if item.cached_tokens:
         exchange.cached_tokens = item.cached_tokens
-    if isinstance(chunks, Ticks) and (together or tokens > len(ends_us)):
+    if isinstance(chunks, Ticks) and (together or tokens > until - first):
         exchange.chunks = chunks = list(chunks)
     if isinstance(chunks, Ticks):
         if tokens:
-            chunks.extend(ends_us)
+            chunks.extend(ends_us, first, until)
     else:
         assert isinstance(chunks, list)
-        if len(ends_us) > 1:
-            chunks += [Chunk(at_us, 1, _CHARACTERS, Kind.ANSWER) for at_us in ends_us]
-        elif together and tokens and chunks and chunks[-1].at_us == ends_us[0]:
+        if until - first > 1:
+            chunks += [Chunk(at_us, 1, _CHARACTERS, Kind.ANSWER) for at_us in ends_us[first:until]]
+        elif together and tokens and chunks and chunks[-1].at_us == ends_us[first]:
             chunks[-1].tokens += tokens
             chunks[-1].characters += tokens * _CHARACTERS
         elif tokens:
-            chunks.append(Chunk(ends_us[0], tokens, tokens * _CHARACTERS, Kind.ANSWER))
+            chunks.append(Chunk(ends_us[first], tokens, tokens * _CHARACTERS, Kind.ANSWER))
     if item.finish_reason == "error":
         exchange.error, exchange.message = "status", item.error
         exchange.status = 400 if item.refused else 500
