@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 
 import msgspec
+import numpy as np
 import pytest
 
 from octavo.bench.events import Events
 from octavo.bench.record import Chunk, Exchange, Kind
-from octavo.bench.ticks import Ticks
+from octavo.bench.ticks import Ticks, columns_of
 
 
 def ticks(*parts: list[int], finished: bool = True) -> Ticks:
@@ -20,6 +21,13 @@ def ticks(*parts: list[int], finished: bool = True) -> Ticks:
     return made
 
 
+def column(name: str, *answers: Ticks) -> list[int]:
+    found = np.zeros(sum(map(len, answers)), dtype=np.int64)
+    columns_of(answers, name, found)
+    listed: list[int] = found.tolist()
+    return listed
+
+
 def test_they_are_the_chunks_of_their_times() -> None:
     made = ticks([5, 9], [12])
     assert list(made) == [
@@ -28,7 +36,10 @@ def test_they_are_the_chunks_of_their_times() -> None:
     assert (len(made), made[-1].at_us, [one.at_us for one in made[:2]]) == (3, 12, [5, 9])
     assert made[1].kind == Kind.ANSWER
     assert ticks([5], finished=False)[0].kind == Kind.ANSWER
-    assert (list(ticks()), list(ticks().column("at_us")), bool(ticks())) == ([], [], False)
+    assert (list(ticks()), column("at_us", ticks()), bool(ticks())) == ([], [], False)
+    assert column("characters", made, ticks(), ticks([5])) == [4, 4, 4, 4]
+    answer, last = int(Kind.ANSWER), int(Kind.ANSWER | Kind.FINISH)
+    assert column("kind", made, ticks(), ticks([5], finished=False)) == [answer, answer, last, answer]
 
 
 def test_ranges_of_one_array_go_on_or_leave_a_gap() -> None:
@@ -43,7 +54,7 @@ def test_ranges_of_one_array_go_on_or_leave_a_gap() -> None:
     times.extend([7, 8])
     made.extend(times, 5, 7)
     made.extend(array("q", [9]), 0, 1)
-    assert [one.at_us for one in made] == made.column("at_us").tolist() == [2, 3, 4, 7, 8, 9]
+    assert [one.at_us for one in made] == column("at_us", made) == [2, 3, 4, 7, 8, 9]
     assert len(made) == 6
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.bench.distribution import Ints
 from octavo.bench.record import Chunk, Exchange, Kind
 from octavo.bench.times import PER_REQUEST, ExchangeTimes, Times
 from tests.bench.runs import answer, event, exchange, run
@@ -293,6 +294,43 @@ def test_groups_together_are_the_whole(
             alone = times.distribution(metric, group == number)
             assert (found[number].count, found[number].summary()) == (alone.count, alone.summary())
         assert sum(one.count for one in found) == times.distribution(metric, group >= 0).count
+
+
+@given(_REQUESTS, st.lists(st.integers(-1, 2), min_size=6, max_size=6), st.integers(1, 9))
+def test_requests_read_some_after_others_are_those_read_at_once(
+    drawn: list[tuple[list[tuple[int, int, Kind]], bool]], groups: list[int], most: int
+) -> None:
+    """As a run of a million requests is read, to the last bit of everything that is computed."""
+    whole = Times(run(_exchanges(drawn)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.bench.events._PART", most)
+        parts = Times(run(_exchanges(drawn)))
+        assert sum(len(events.at_us) for _, events in parts.parts()) == sum(len(one) for one, _ in drawn)
+        assert [place for here, _ in parts.parts() for place in range(here.start, here.stop)] == list(
+            range(len(drawn))
+        )
+        _assert_same(whole, parts, np.array(groups[: len(drawn)], dtype=np.int64))
+
+
+def _assert_same(one: Times, other: Times, group: Ints) -> None:
+    for metric in (*PER_REQUEST, "itl", "icl"):
+        for share in (None, 0.0, 0.9):
+            assert np.array_equal(one.values(metric, share), other.values(metric, share), equal_nan=True)
+        if len(group):
+            mine, its = one.each(metric), other.each(metric)
+            assert [values.tolist() for values in mine] == [values.tolist() for values in its]
+        for ours, theirs in zip(
+            [one.distribution(metric, group >= 0), *one.by_group(metric, group, 3)],
+            [other.distribution(metric, group >= 0), *other.by_group(metric, group, 3)],
+            strict=True,
+        ):
+            assert (ours.summary(), ours.curve(9)) == (theirs.summary(), theirs.curve(9))
+    for name in ("first_us", "output_tokens", "placed", "silent"):
+        assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=name[0] in "fo")
+    for place in range(len(group)):
+        alone, same = one.of(place), other.of(place)
+        assert (alone.ttft_s, alone.max_itl_s) == (same.ttft_s, same.max_itl_s)
+        assert alone.itl.summary() == same.itl.summary()
 
 
 def test_events_at_one_time_have_gaps_of_nothing() -> None:

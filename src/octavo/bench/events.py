@@ -1,12 +1,14 @@
 """All events of a run as arrays, and what is found in them for each request. Knows no metric.
 
-A run has millions of events, so nothing here is done for one event at a time but the reading of its fields.
+A run has millions of events, so nothing here is done for one event at a time but the reading of its fields; and a
+simulation may have hundreds of millions, so there is a way to read some requests after others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, groupby
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain, groupby, pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -15,29 +17,49 @@ from numpy.typing import NDArray
 
 from octavo.bench.distribution import Floats, Ints
 from octavo.bench.record import Exchange
-from octavo.bench.ticks import Ticks
+from octavo.bench.ticks import Ticks, columns_of
 
-__all__ = ["Bools", "Events", "maybe", "whole"]
+__all__ = ["Bools", "Events", "maybe", "parts_of", "whole"]
 
 Bools = NDArray[np.bool_]
+_PART = 4_000_000
+"""Events that are looked at together: so many take some hundred MB."""
 
 
 class Events:
     """Arrays [events], in the order of requests and, within each, of time."""
 
     def __init__(self, exchanges: list[Exchange]) -> None:
-        many = np.fromiter((len(one.chunks) for one in exchanges), np.int64, len(exchanges))
-        total = int(many.sum())
-        self._requests = len(exchanges)
-        self.at_us = _column(exchanges, "at_us", total, np.int64)
+        self._exchanges = exchanges
+        self.requests = len(exchanges)
+        self._many = _many(exchanges)
+        self._ends = np.cumsum(self._many)
+        self._begins: Ints = self._ends - self._many
+
+    @cached_property
+    def at_us(self) -> Ints:
         """When each came."""
-        self.tokens = _column(exchanges, "tokens", total, np.int32)
-        self.kind = _column(exchanges, "kind", total, np.int16)
-        self.owner: NDArray[np.int32] = np.repeat(np.arange(len(exchanges), dtype=np.int32), many)
-        """Which request each is of: its place in the run."""
-        self._sums = np.concatenate(([0], np.cumsum(self.tokens, dtype=np.int64)))
-        self._ends = np.cumsum(many)
-        self._begins: Ints = self._ends - many
+        return self._column("at_us", np.int64)
+
+    @cached_property
+    def tokens(self) -> NDArray[np.int32]:
+        return self._column("tokens", np.int32)
+
+    @cached_property
+    def kind(self) -> NDArray[np.int16]:
+        return self._column("kind", np.int16)
+
+    @cached_property
+    def owner(self) -> NDArray[np.int32]:
+        """Which request each is of: its place among these."""
+        return np.repeat(np.arange(self.requests, dtype=np.int32), self._many)
+
+    @cached_property
+    def _sums(self) -> Ints:
+        return np.concatenate(([0], np.cumsum(self.tokens, dtype=np.int64)))
+
+    def _column(self, name: str, kind: type[np.signedinteger[Any]]) -> NDArray[Any]:
+        return _column(self._exchanges, name, int(self._many.sum()), kind)
 
     def first(self, which: Bools) -> Ints:
         """The place of the first event of each request [requests] for which `which` [events] holds; -1 without."""
@@ -48,7 +70,7 @@ class Events:
         return self._edge(which, slice(-1, None), slice(None, -1))
 
     def _edge(self, which: Bools, outer: slice, inner: slice) -> Ints:
-        found = np.full(self._requests, -1, dtype=np.int64)
+        found = np.full(self.requests, -1, dtype=np.int64)
         places = np.flatnonzero(which)
         owner = self.owner[places]
         change = owner[1:] != owner[:-1]
@@ -75,14 +97,30 @@ class Events:
         starts = np.where(place >= 0, place, len(self.owner))
         return np.arange(len(self.owner)) >= starts[self.owner]
 
-    def gaps(self, which: Bools) -> tuple[Ints, Ints]:
+    def gaps(self, which: Bools) -> tuple[NDArray[Any], Ints]:
         """The gaps between neighbours of one request among the events for which `which` [events] holds.
 
-        In microseconds [gaps], and whose each is [gaps].
+        In microseconds [gaps], four bytes each where they fit, and how many each request has [requests].
         """
         at, owner = (self.at_us, self.owner) if which.all() else (self.at_us[which], self.owner[which])
         same = owner[1:] == owner[:-1]
-        return np.diff(at)[same], owner[1:][same].astype(np.int64)
+        gaps = np.diff(at)[same]
+        if not len(gaps) or int(gaps.max()) < 1 << 31:
+            gaps = gaps.astype(np.int32)
+        return gaps, np.bincount(owner[1:][same], minlength=self.requests)
+
+
+def parts_of(exchanges: list[Exchange]) -> Iterator[tuple[int, Events]]:
+    """The events of all requests, some after others, each time with the place of the first of them in the run. One of
+    these takes a few hundred MB at most, unless a single request has more events than that."""
+    part = np.maximum(np.cumsum(_many(exchanges)) - 1, 0) // _PART
+    begins = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(exchanges)]
+    for begin, until in pairwise(begins):
+        yield begin, Events(exchanges[begin:until])
+
+
+def _many(exchanges: Sequence[Exchange]) -> Ints:
+    return np.fromiter((len(one.chunks) for one in exchanges), np.int64, len(exchanges))
 
 
 def _column(
@@ -94,14 +132,12 @@ def _column(
     for ticks, some in groupby(
         (one.chunks for one in exchanges), key=lambda chunks: isinstance(chunks, Ticks)
     ):
-        if ticks:
-            for chunks in some:
-                assert isinstance(chunks, Ticks)
-                column[at : at + len(chunks)] = chunks.column(name)
-                at += len(chunks)
-            continue
         held = list(some)
         many = sum(map(len, held))
+        if ticks:
+            columns_of(held, name, column[at : at + many])  # type: ignore[arg-type]  # as the key says
+            at += many
+            continue
         column[at : at + many] = np.fromiter(map(attrgetter(name), chain.from_iterable(held)), kind, many)
         at += many
     return column

@@ -199,10 +199,11 @@ def _by(times: Times, inside: Bools, good: Bools, keys: list[_Key]) -> dict[_Key
 def _rates(times: Times, window: Window) -> dict[str, float | None]:
     """What was received in the window, over its length."""
     start, end, length = window.start_us, window.end_us, window.length_s
-    events = times.events
     ended = times.ok & (times.end_us >= start) & (times.end_us < end)
-    received = times.ok[events.owner] & (events.at_us >= start) & (events.at_us < end)
-    output = float(events.tokens[received].sum())
+    output = 0.0
+    for here, events in times.parts():
+        received = times.ok[here][events.owner] & (events.at_us >= start) & (events.at_us < end)
+        output += float(events.tokens[received].sum())
     # A count without events that it could be laid over: all of it came with the end.
     unplaced = ended & ~times.placed & (times.output_tokens > 0)
     output += float(times.output_tokens[unplaced].sum())

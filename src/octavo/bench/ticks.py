@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from octavo.bench.distribution import Ints
 from octavo.bench.record import Chunk, Kind
 
-__all__ = ["Ticks"]
+__all__ = ["Ticks", "columns_of"]
 
 _Part: TypeAlias = "tuple[array[int], int, int]"
 _NONE = array("q")
@@ -47,26 +47,11 @@ class Ticks(Sequence[Chunk]):
             self._before += ((self._times, self._first, self._until),)
         self._times, self._first, self._until = at_us, first, until
 
-    def _parts(self) -> Iterator[_Part]:
+    def ranges(self) -> Iterator[_Part]:
+        """Where its times are: in which array [µs], from which place to before which one."""
         yield from self._before
-        yield self._times, self._first, self._until
-
-    def column(self, name: str) -> Ints:
-        """A field of all chunks [events], by its name in `Chunk`."""
-        if name != "at_us":
-            value = {"tokens": 1, "characters": self.characters, "kind": int(Kind.ANSWER)}[name]
-            found = np.full(len(self), value, dtype=np.int64)
-            if name == "kind" and self.finished:
-                found[-1:] |= int(Kind.FINISH)
-            return found
-        return np.concatenate(
-            [
-                np.frombuffer(times, dtype=np.int64, count=until - first, offset=8 * first)
-                for times, first, until in self._parts()
-                if until > first
-            ]
-            or [np.zeros(0, dtype=np.int64)]
-        )
+        if self._until > self._first:
+            yield self._times, self._first, self._until
 
     def __len__(self) -> int:
         length = self._until - self._first
@@ -75,7 +60,7 @@ class Ticks(Sequence[Chunk]):
     def __iter__(self) -> Iterator[Chunk]:
         last = len(self) - 1 if self.finished else len(self)
         for place, at_us in enumerate(
-            at_us for times, first, until in self._parts() for at_us in times[first:until]
+            at_us for times, first, until in self.ranges() for at_us in times[first:until]
         ):
             kind = Kind.ANSWER | Kind.FINISH if place == last else Kind.ANSWER
             yield Chunk(at_us, 1, self.characters, kind)
@@ -86,3 +71,26 @@ class Ticks(Sequence[Chunk]):
     def __getitem__(self, place: slice) -> list[Chunk]: ...
     def __getitem__(self, place: int | slice) -> Chunk | list[Chunk]:
         return list(self)[place]
+
+
+def columns_of(answers: Sequence[Ticks], name: str, into: NDArray[Any]) -> None:
+    """Write a field of all chunks of these answers, by its name in `Chunk`, into an array [events]."""
+    if name == "at_us":
+        ranges = [
+            np.frombuffer(times, dtype=np.int64, count=until - first, offset=8 * first)
+            for one in answers
+            for times, first, until in one.ranges()
+        ]
+        if ranges:
+            np.concatenate(ranges, out=into)
+    elif name == "tokens":
+        into[:] = 1
+    else:
+        many = np.fromiter(map(len, answers), np.int64, len(answers))
+        if name == "characters":
+            into[:] = np.repeat([one.characters for one in answers], many)
+            return
+        assert name == "kind", name
+        into[:] = int(Kind.ANSWER)
+        finished = np.fromiter((one.finished for one in answers), np.bool_, len(answers)) & (many > 0)
+        into[np.cumsum(many)[finished] - 1] |= int(Kind.FINISH)

@@ -185,14 +185,13 @@ def _in_flight(times: Times) -> Series | None:
 def _token_rate(times: Times, end_s: float) -> tuple[Series | None, float]:
     """Tokens received a second, in stretches of a round width; and the width in seconds."""
     width = _round_up(max(end_s / 240, 0.05))
-    if not times.events.tokens.sum() or end_s <= 0:
+    count = int(max(end_s, 0.0) / width) + 1
+    sums = np.zeros(count)
+    for _, events in times.parts():
+        at = np.clip((events.at_us / 1e6 / width).astype(np.int64), 0, count - 1)
+        sums += np.bincount(at, weights=events.tokens, minlength=count)
+    if not sums.any() or end_s <= 0:
         return None, width
-    count = int(end_s / width) + 1
-    sums = np.bincount(
-        np.clip((times.events.at_us / 1e6 / width).astype(np.int64), 0, count - 1),
-        weights=times.events.tokens,
-        minlength=count,
-    )
     x = [place * width for place in range(count)]
     return Series(name="received", kind="step", x=x, y=(sums / width).tolist()), width
 

@@ -101,22 +101,24 @@ class Accounting:
         use: MemoryUse,
         *,
         stored: int,
+        more: int,
         allocated: Sequence[int],
         seconds: Sequence[float],
         running: int,
         idle_slots: int,
     ) -> MemoryUse:
-        """In each of the next steps `stored` tokens more than before are stored, and `allocated` [steps] more are
-        allocated. As `observe` after each, but for the last one, of which `seconds` [steps - 1] does not tell; how
-        memory is used in that."""
+        """In each of the next steps `more` tokens more are stored, counted from `stored` (which may be less than
+        nothing, and is nothing then), and `allocated` [steps] more are allocated. As `observe` after each, but for the
+        last one, of which `seconds` [steps - 1] does not tell; how memory is used in that."""
         sums, all_s = self._sums, self.seconds
         total, external, shared = sums["total"], sums["external"], sums["shared"]
         held, kept, internal = sums["allocated"], sums["stored"], sums["internal"]
         runs, idle = sums["running"], sums["idle_slots"]
-        now_held, now_stored = use.allocated, use.stored
-        for more, lasted_s in zip(allocated, (*seconds, 0.0), strict=True):
-            now_held += more
-            now_stored += stored
+        now_held, now_stored = use.allocated, stored
+        for blocks, lasted_s in zip(allocated, (*seconds, 0.0), strict=True):
+            now_held += blocks
+            stored += more
+            now_stored = max(0, stored)
             if lasted_s > 0:
                 all_s += lasted_s
                 total += lasted_s * use.total

@@ -27,6 +27,8 @@ class Reporter:
         size, pools = config.limits.block_size, places.pools
         self._use = MemoryUse(total=size * sum(pool.total for pool in pools))
         self._counted = False
+        self._stored = 0
+        """Less than 0 where those that have ended and are kept share more than the others have stored."""
 
     @property
     def counts_in(self) -> int:
@@ -43,11 +45,11 @@ class Reporter:
         if kept:
             held += sum([len(table.blocks) for one in kept for table in one.tables])
         used = sum([pool.used for pool in pools])
-        stored = len(pools) * sum([one.computed for one in running]) - size * (held - used)
+        self._stored = len(pools) * sum([one.computed for one in running]) - size * (held - used)
         self._use = MemoryUse(
             total=self._use.total,
             allocated=size * used,
-            stored=max(stored, 0),
+            stored=max(self._stored, 0),
             external=size * self._places.refused_blocks if waiting else 0,
             duplicate=size * self._duplicates(running) if self._counted else self._use.duplicate,
             shared=size * (held - used),
@@ -61,12 +63,14 @@ class Reporter:
         self._steps += len(grown)
         self._use = self._accounting.observe_on(
             self._use,
-            stored=running * pools,
+            stored=self._stored,
+            more=running * pools,
             allocated=[self._config.limits.block_size * pools * blocks for blocks in grown],
             seconds=durations,
             running=self._running,
             idle_slots=self._idle_slots,
         )
+        self._stored += running * pools * len(grown)
         self._counted = False
 
     def lasted(self, seconds: float) -> None:

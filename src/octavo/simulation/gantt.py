@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from octavo.bench.events import Events
+from octavo.bench.events import parts_of
 from octavo.bench.record import Run
 from octavo.charts.figure import Axis, Lanes
 from octavo.telemetry.timeline import Step, Work
@@ -88,17 +88,19 @@ class Stall(NamedTuple):
 
 def longest_stall(run: Run) -> Stall | None:
     """Of several equally long ones the first; None where no answer has two tokens at two times."""
-    events = Events(run.exchanges)
-    if len(events.at_us) < 2:
-        return None
-    gaps = np.where(events.owner[1:] == events.owner[:-1], np.diff(events.at_us), 0)
-    longest = int(gaps.max())
-    if not longest:
-        return None
-    begins = np.where(gaps == longest, events.at_us[:-1], np.iinfo(np.int64).max)
-    place = int(begins.argmin())
-    begin_us = int(events.at_us[place])
-    return Stall(str(run.exchanges[events.owner[place]].index), begin_us, begin_us + longest)
+    found = None
+    for first, events in parts_of(run.exchanges):
+        gaps = np.where(events.owner[1:] == events.owner[:-1], np.diff(events.at_us), 0)
+        longest = int(gaps.max(initial=0))
+        if not longest:
+            continue
+        begins = np.where(gaps == longest, events.at_us[:-1], np.iinfo(np.int64).max)
+        place = int(begins.argmin())
+        begin_us = int(events.at_us[place])
+        if found is None or (-longest, begin_us) < (-found.length_us, found.begin_us):
+            request = run.exchanges[first + events.owner[place]].index
+            found = Stall(str(request), begin_us, begin_us + longest)
+    return found
 
 
 def window_of(stall: Stall) -> tuple[int, int]:
