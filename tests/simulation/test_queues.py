@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from octavo.config import RouterName
 from octavo.simulation.cluster import Cluster
 from octavo.simulation.pace import LinearPace
 from octavo.simulation.replica import Replica
-from octavo.simulation.routers import ROUTERS
+from octavo.simulation.routers import ROUTERS, CacheAware
 from octavo.simulation.run import simulate
 from octavo.timing.clock import ManualClock
 from octavo.workload.draws import Draws
+from octavo.workload.request import Part
 from tests.simulation.test_cluster import waits_s
 from tests.simulation.test_run import config, request
 
@@ -57,3 +60,41 @@ def test_routers_wait_longer_than_one_queue_and_the_less_they_know_the_longer() 
         parts[min(int(draws.uniform() * SERVERS), SERVERS - 1)].append(at_s)
     blind = sum(sum(waits_s(part, [SERVICE_S] * len(part), 1)) for part in parts)
     assert one_queue < least < two < blind / 1.5
+
+
+@pytest.mark.slow
+def test_the_better_of_two_waits_as_long_as_its_fixed_point_says() -> None:
+    """Mitzenmacher (2001): of many servers with exponential services a share of load^(2^i - 1) has at least i requests,
+    so a request is there for the sum of load^(2^i - 2) services. Each answer is drawn in tokens of a hundredth."""
+    servers, load, count, token_s, mean = 40, 0.8, 8_000, 0.001, 100
+    draws, at_s, requests = Draws(5, "fixed point"), 0.0, []
+    for index in range(count):
+        at_s += draws.exponential() * mean * token_s / servers / load
+        tokens = max(round(draws.exponential() * mean), 1)
+        requests.append(request(index, round(at_s, 6), 1, tokens))
+    own = config(max_slots=1)
+    replicas = [Replica(own, LinearPace(per_step_s=token_s), ManualClock()) for _ in range(servers)]
+    done = simulate(Cluster(replicas, ROUTERS["power-of-two"]()), requests)
+    there = [(one.end_us - one.intended_us) / 1e6 for one in done.exchanges[count // 10 :]]
+    expected_s = mean * token_s * sum(load ** (2**i - 2) for i in range(1, 12))
+    assert sum(there) / len(there) == pytest.approx(expected_s, rel=0.05)
+
+
+@pytest.mark.parametrize(("cap", "slack"), [(1.5, 4), (1e9, 0)])
+def test_a_beginning_that_all_have_stays_on_one_server_until_that_has_too_much(
+    cap: float, slack: int
+) -> None:
+    """Forty requests with the same document, while none is answered: without a cap all go to one server; with it nobody
+    has more than 1.5 times the mean and 4."""
+    shared = (Part("document", 256), Part("question", 8))
+    requests = [request(index, index * 1e-4, 264, 400, parts=shared) for index in range(40)]
+    replicas = [Replica(config(), LinearPace(per_step_s=0.010), ManualClock()) for _ in range(4)]
+    served = Cluster(replicas, CacheAware(cap=cap, slack=slack))
+    done = simulate(served, requests)
+    answers = [place.generated_tokens // 400 for place in served.places(done.end_us)]
+    assert sum(answers) == 40
+    if slack:
+        assert max(answers) <= 1.5 * 40 / 4 + 4 + 1
+        assert min(answers) > 0
+    else:
+        assert answers == [40, 0, 0, 0]

@@ -13,6 +13,7 @@ from octavo.bench.curves import distribution_figures, load_figures
 from octavo.bench.definitions import DEFINITIONS, DISTRIBUTIONS
 from octavo.bench.measures import Group, distributions
 from octavo.bench.memory import memory_rows, memory_words
+from octavo.bench.record import SIMULATED
 from octavo.bench.report import Point, Report
 from octavo.bench.shown import bound_label, label_of, show, show_interval
 from octavo.bench.slo import show as show_bound
@@ -41,7 +42,6 @@ _SCALARS = {
 def page(report: Report) -> Page:
     """Of a record with one run or several."""
     record = report.record
-    named = f" ({record.server})" if record.server else ""
     sections = [
         _section("Load", [*load_figures(report), *_points(report)]),
         _section("Latency", _latency(report)),
@@ -56,11 +56,19 @@ def page(report: Report) -> Page:
     ]
     return Page(
         title=f"{record.model} on {Path(record.name).name}",
-        about=f"{record.url}{named}, measured by octavo {record.octavo}, {_when(record.runs[0].began)}",
+        about=_about(report),
         top=[*_top(report), Facts(_facts(report))],
         sections=[section for section in sections if section is not None],
         foot="Made by octavo bench; charts by uPlot (MIT). Every number can be computed again from the record.",
     )
+
+
+def _about(report: Report) -> str:
+    record = report.record
+    if record.url == SIMULATED:
+        return record.server or SIMULATED
+    named = f" ({record.server})" if record.server else ""
+    return f"{record.url}{named}, measured by octavo {record.octavo}, {_when(record.runs[0].began)}"
 
 
 def reproduce(options: dict[str, Any], url: str, workload: str) -> str:

@@ -16,9 +16,22 @@ import msgspec
 from octavo.errors import BenchError
 from octavo.workload.request import Request
 
-__all__ = ["FORMAT", "Chunk", "ClientSample", "Exchange", "Kind", "Record", "Run", "ServerSample", "damage"]
+__all__ = [
+    "FORMAT",
+    "SIMULATED",
+    "Chunk",
+    "ClientSample",
+    "Exchange",
+    "Kind",
+    "Record",
+    "Run",
+    "ServerSample",
+    "damage",
+]
 
 FORMAT = "octavo-bench-1"
+SIMULATED = "simulated"
+"""In place of the URL of a server."""
 
 
 class Kind(IntFlag):
@@ -159,6 +172,8 @@ class Run(msgspec.Struct, kw_only=True):
     stopped: str | None = None
     """Why it ended before its workload did."""
     exchanges: list[Exchange]
+    sentences: bool = True
+    """Whether the answers' text has any: where it was simulated, nobody wrote one."""
     client: list[ClientSample] = []
     server: list[ServerSample] = []
     memory: dict[str, float] = {}

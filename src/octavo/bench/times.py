@@ -126,7 +126,7 @@ class Times:
         answered = ~np.isnan(marks("answer_us"))
         finish_us, sentence_us = marks("finish_us"), marks("sentence_us")
         whole_us = np.where(np.isnan(finish_us), end, finish_us)
-        sentence_us = np.where(np.isnan(sentence_us) & answered, whole_us, sentence_us)
+        sentence_us = np.where(np.isnan(sentence_us) & answered & run.sentences, whole_us, sentence_us)
 
         self.columns: dict[str, Floats] = {
             "ttft": self.first_us - sent,

@@ -18,7 +18,7 @@ import octavo
 from octavo.bench.measures import Measures, measure
 from octavo.bench.memory import memory_rows
 from octavo.bench.page import page
-from octavo.bench.record import Record, Run
+from octavo.bench.record import SIMULATED, Record, Run
 from octavo.bench.report import report
 from octavo.bench.shown import label_of, show
 from octavo.bench.slo import Slo
@@ -258,7 +258,7 @@ def _record(asked: Asked, workload: Workload, source: Served, run: Run) -> Recor
     options = {**msgspec.to_builtins(asked.fleet), "slo": asked.slo}
     return Record(
         octavo=octavo.__version__,
-        url="simulated",
+        url=SIMULATED,
         model=source.model,
         api="completions",
         server=f"octavo {octavo.__version__}, simulated, {source.words}",

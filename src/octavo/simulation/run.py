@@ -66,7 +66,9 @@ def simulate(
     with only_virtual_time(), _few_collections():
         return _Simulation(
             cluster, Agenda(requests, clients=clients), asking, host, compact, on_progress
-        ).run(Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[]))
+        ).run(
+            Run(seed=seed, rate=rate, clients=clients, began=_BEGAN, end_us=0, exchanges=[], sentences=False)
+        )
 
 
 @contextmanager
