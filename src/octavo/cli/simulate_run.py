@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +26,7 @@ from octavo.bench.shown import label_of, show
 from octavo.bench.slo import Slo
 from octavo.bench.summary import print_summary
 from octavo.cli.results import changed_workload, check_outputs, exit_code
+from octavo.cli.simulate_beside import beside
 from octavo.cli.simulate_fleet import Fleet, places_table
 from octavo.cli.simulate_naive import compare
 from octavo.cli.simulate_served import TYPICAL, Served, served
@@ -116,11 +119,11 @@ def run(asked: Asked, console: Console) -> int:
     if asked.compare_naive:
         compare(asked.deployment, asked.asking, workload, console)
         return 0
-    measured = {
-        name: measure(_run(asked, workload, source, name).run) for name in source.paces if name != TYPICAL
-    }
-    done, places = _run(asked, workload, source, TYPICAL)
-    made = report(_record(asked, workload, source, done), slo=slo)
+    ends = [name for name in source.paces if name != TYPICAL]
+    with beside(ends, partial(_measured, asked, workload, source), fits.requests) as told:
+        done, places = _run(asked, workload, source, TYPICAL)
+        made = report(_record(asked, workload, source, done), slo=slo)
+        measured = told()
     warnings = source.warnings()
     if asked.output is not None:
         made.record.write(asked.output)
@@ -146,6 +149,10 @@ def run(asked: Asked, console: Console) -> int:
     if asked.steps is not None:
         _write_steps(asked, workload, source, window, console)
     return exit_code(made)
+
+
+def _measured(asked: Asked, workload: Workload, source: Served, pace: str) -> Measures:
+    return measure(_run(asked, workload, source, pace).run)
 
 
 def _seen(asked: Asked, workload: Workload, source: Served, done: Run, asked_for: Window | None) -> Seen:
@@ -241,9 +248,14 @@ def _progress(words: str, requests: int | None) -> Iterator[Callable[[int, float
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
+    beside_another = multiprocessing.parent_process() is not None
     # No thread of its own draws it: while time is virtual it would be told a wrong one.
     with Progress(
-        *columns, console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty()
+        *columns,
+        console=console,
+        transient=True,
+        auto_refresh=False,
+        disable=beside_another or not sys.stderr.isatty(),
     ) as bar:
         task = bar.add_task(words, total=requests, at="")
 

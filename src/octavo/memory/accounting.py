@@ -115,6 +115,7 @@ class Accounting:
         held, kept, internal = sums["allocated"], sums["stored"], sums["internal"]
         runs, idle = sums["running"], sums["idle_slots"]
         now_held, now_stored = use.allocated, stored
+        rare = use.external or use.shared or idle_slots
         for blocks, lasted_s in zip(allocated, (*seconds, 0.0), strict=True):
             now_held += blocks
             stored += more
@@ -124,11 +125,12 @@ class Accounting:
                 total += lasted_s * use.total
                 held += lasted_s * now_held
                 kept += lasted_s * now_stored
-                internal += lasted_s * max(now_held - now_stored, 0)
-                external += lasted_s * use.external
-                shared += lasted_s * use.shared
+                internal += lasted_s * (now_held - now_stored if now_held > now_stored else 0)
                 runs += lasted_s * running
-                idle += lasted_s * idle_slots
+                if rare:
+                    external += lasted_s * use.external
+                    shared += lasted_s * use.shared
+                    idle += lasted_s * idle_slots
         self.seconds = all_s
         self.most_running = max(self.most_running, running)
         sums.update(total=total, external=external, shared=shared, allocated=held, stored=kept)

@@ -56,8 +56,10 @@ class Order:
 
     def leave(self, request: Request) -> None:
         """A request ended."""
-        self._kinds[_kind(request)] -= 1
-        self._kinds += Counter()  # without zeros
+        kind = _kind(request)
+        self._kinds[kind] -= 1
+        if not self._kinds[kind]:
+            del self._kinds[kind]
         for name in (request.tenant[:1], request.tenant):
             self._active[name] -= 1
             if not self._active[name]:
@@ -146,7 +148,7 @@ class Waiting:
         """Whose order among themselves never changes, with these."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return sum(map(len, self._queues.values())) if self._queues else 0
 
     def __iter__(self) -> Iterator[Sequence]:
         for queue in self._queues.values():

@@ -300,9 +300,12 @@ class Scheduler:
         budget: StepBudget,
     ) -> None:
         """Those that run and those that wait, in the one order."""
-        waiting = takewhile(lambda _: not self._closed, self.waiting.ranked(slack_only))
+        together: Iterable[Sequence] = begun
+        if len(self.waiting):
+            waiting = takewhile(lambda _: not self._closed, self.waiting.ranked(slack_only))
+            together = merge(begun, waiting, key=self.order.rank)
         passed = 0
-        for sequence in merge(begun, waiting, key=self.order.rank):
+        for sequence in together:
             if sequence.slot is not None:
                 self._offer(sequence, advances, budget)
                 continue
