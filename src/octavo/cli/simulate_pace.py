@@ -34,7 +34,9 @@ def calibrate(
     check_outputs(output, None)
     with _progress() as told:
         if "://" in source:
-            found = msgspec.structs.replace(_of_server(source, knobs, told), threads=threads)
+            found = _of_server(source, knobs, told)
+            if threads is not None:
+                found = msgspec.structs.replace(found, threads=threads)
         else:
             found = _of_model(source, knobs if threads is None else {**knobs, "threads": threads}, told)
     path = output or saved_at(found.model if "://" in source else source)

@@ -1,4 +1,5 @@
-"""Measures an engine in this process: steps of designed kinds, in a shuffled order, again and again. Knows no HTTP."""
+"""Measures an engine in this process: steps of designed kinds, in a shuffled order, and a mixed traffic as servers have
+it, again and again. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -32,6 +33,13 @@ _MOST_CONTEXT = 4096
 """Tokens of all the prompts of a probe for decodes: longer ones measure the same slope for more time."""
 _DECODED = 8
 _REPEATS = 3
+_AT_ONCE = (1, 2, 4, 8, 16, 32)
+"""Sequences of mixed traffic, one number after another."""
+_TRAFFIC_STEPS = 40
+"""With each of these numbers."""
+_BEGINNINGS = (48, 160, 480)
+"""Tokens that several prompts of the traffic begin with."""
+_LONGEST_TRAFFIC = 512
 
 
 class Probe(NamedTuple):
@@ -79,15 +87,17 @@ def observe(
 ) -> list[Observed]:
     """The median of each kind of step over the repeats. The whole step is timed, with what the scheduler takes."""
     chance = random.Random(seed)
-    turns = [(place, probe) for place, probe in enumerate(probes(engine))] * repeats
+    designed: list[Probe | None] = [*probes(engine), None]
+    turns = list(enumerate(designed)) * repeats
     chance.shuffle(turns)
     found: dict[tuple[int, int, StepLoad], list[float]] = defaultdict(list)
     with _loads(engine) as last:
-        _run(engine, turns[0][1], chance, last)  # memory is touched, threads have begun
+        _traffic(engine, chance, last)  # memory is touched, threads have begun
         for done, (place, probe) in enumerate(turns):
             if told is not None:
                 told(done, len(turns))
-            for number, step in enumerate(_run(engine, probe, chance, last)):
+            steps = _traffic(engine, chance, last) if probe is None else _run(engine, probe, chance, last)
+            for number, step in enumerate(steps):
                 found[place, number, step.load].append(step.seconds)
     return [
         Observed((load,), statistics.median(seconds), steps=len(seconds))
@@ -191,8 +201,51 @@ def _run(engine: Engine, probe: Probe, chance: random.Random, last: list[StepLoa
     return steps
 
 
+def _traffic(engine: Engine, chance: random.Random, last: list[StepLoad]) -> list[_Step]:
+    """Prompts of all lengths, some with a beginning that is known, come while others decode. Who comes in which step is
+    always the same, and so are the steps' loads; the tokens are new."""
+    capacity, script = engine.info.capacity, random.Random(0)
+    longest = min(capacity.max_model_len, capacity.kv_tokens // 2) - 1
+    beginnings = [
+        _tokens(engine, tokens, chance)
+        for tokens in _BEGINNINGS
+        if tokens < min(longest // 2, _LONGEST_TRAFFIC)
+    ]
+    steps: list[_Step] = []
+    asked = answered = 0
+    numbers = [
+        one
+        for one in _AT_ONCE
+        if one <= min(capacity.max_running, engine.info.max_step_tokens)
+        for _ in range(_TRAFFIC_STEPS)
+    ]
+    while len(steps) < len(numbers) or not engine.idle:
+        at_once = numbers[len(steps)] if len(steps) < len(numbers) else 0
+        for _ in range(min(at_once - (asked - answered), 2)):
+            outputs = script.randint(4, 60)
+            begin = script.choice(beginnings) if beginnings and script.random() < 0.4 else ()
+            most = max(min(longest - len(begin) - outputs, _LONGEST_TRAFFIC), 1)
+            own = round(most ** script.uniform(0.3, 1.0))
+            _ask(engine, f"traffic {asked}", (*begin, *_tokens(engine, own, chance)), outputs)
+            asked += 1
+        last.clear()
+        began_s = engine.clock.now_s()
+        items = engine.step().items
+        seconds = engine.clock.now_s() - began_s
+        answered += sum(item.finish_reason is not None for item in items)
+        if last:
+            steps.append(_Step(last[0], seconds))
+    return steps
+
+
 def _add(engine: Engine, name: str, tokens: int, outputs: int, chance: random.Random) -> None:
-    vocabulary = engine.info.capacity.vocab_size
-    prompt = tuple(chance.choices(range(vocabulary), k=tokens))
+    _ask(engine, name, _tokens(engine, tokens, chance), outputs)
+
+
+def _tokens(engine: Engine, count: int, chance: random.Random) -> tuple[int, ...]:
+    return tuple(chance.choices(range(engine.info.capacity.vocab_size), k=count))
+
+
+def _ask(engine: Engine, name: str, prompt: tuple[int, ...], outputs: int) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=outputs, ignore_eos=True, seed=0)
     engine.add(Add(name, prompt, params, engine.clock.now_s()))

@@ -1,12 +1,14 @@
-"""Measures a server from outside: designed probes, and from the times of their chunks which step did what.
+"""Measures a server from outside: designed probes, and which step did what.
 
-Knows the bench's client and record, no engine. What it takes for granted: every stream that decodes gets a chunk from
-each step, prompts are computed in the order in which they came, and as much of one in each step as the budget has left.
+An Octavo server tells that of each step (GET /watch), so it gets a mixed traffic too, as servers have it. Of others the
+times of chunks say it, if every stream that decodes gets a chunk from each step, prompts are computed in the order in
+which they came, and as much of one in each step as the budget has left. Knows the bench's client and record, no engine.
 """
 
 from __future__ import annotations
 
 import itertools
+import secrets
 import statistics
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,7 +27,9 @@ from octavo.bench.target import Target
 from octavo.errors import BenchError
 from octavo.simulation.calibrate import Observed, fit
 from octavo.simulation.calibrate_engine import Probe, ranges, this_machine
+from octavo.simulation.calibrate_told import AT_ONCE, limits_told, listening, run_traffic
 from octavo.simulation.calibrated import Calibration
+from octavo.simulation.told import groups_of, ranges_of
 from octavo.timing.step_time import StepLoad
 from octavo.workload.request import Part, Request
 
@@ -47,6 +51,7 @@ _LATE = (64, 512, 1024)
 _MOST_CONTEXT = 2048
 """Tokens of all the prompts of a probe."""
 _REPEATS = 3
+_RUNS = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -67,19 +72,23 @@ async def calibrate_server(
         raise BenchError(
             f"{target.url} takes no prompts as token ids, so how long they are is not known; calibrate another server."
         )
-    seen: dict[tuple[int, int], list[Observed]] = defaultdict(list)
-    after_s: list[float] = []
-    blocks: list[float] = []
-    async for place, probe, done in _rounds(target, knobs, repeats, told):
-        for number, one in enumerate(observed_in(done, probe, knobs)):
-            seen[place, number].append(one)
-        if probe.streams > 1 and not probe.late:
-            after_s += between_chunks_s(done)
-        blocks += _blocks(done, probe, knobs)
-    kinds = [_middle(several) for several in seen.values()]
-    pace, host, fitted = fit(kinds)
-    enough = knobs.max_running * -(-knobs.max_model_len // knobs.block_size)
-    num_blocks = int(min(blocks)) if blocks else enough
+    async with listening(target) as watched:
+        if watched is None:
+            measured = await _by_chunks(target, knobs, repeats, told)
+        else:
+            assert watched.server is not None
+            measured = await _by_steps(target, limits_told(watched.server), repeats, told)
+    if watched is not None:
+        assert watched.server is not None
+        server = watched.server
+        measured = replace(
+            measured,
+            kinds=[*measured.kinds, *groups_of(watched.steps)],
+            seen=ranges_of(watched.steps),
+            kv_bytes_per_token=server.block_bytes / server.block_size,
+            threads=server.threads,
+        )
+    pace, host, fitted = fit(measured.kinds)
     return Calibration(
         octavo=octavo.__version__,
         date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -87,17 +96,75 @@ async def calibrate_server(
         model=target.model,
         source=target.url,
         pace=pace,
-        host=msgspec.structs.replace(host, per_chunk_s=statistics.median(after_s) if after_s else 0.0),
+        host=msgspec.structs.replace(host, per_chunk_s=measured.per_chunk_s),
         fitted=fitted,
-        seen=ranges(kinds),
-        limits=Limits(
-            num_blocks=num_blocks,
-            block_size=knobs.block_size,
-            max_slots=knobs.max_running,
-            max_step_tokens=knobs.max_step_tokens,
-            max_model_len=knobs.max_model_len,
-        ),
+        seen=measured.seen,
+        limits=measured.limits,
+        kv_bytes_per_token=measured.kv_bytes_per_token,
+        threads=measured.threads,
     )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    kinds: list[Observed]
+    seen: dict[str, tuple[int, int]]
+    per_chunk_s: float
+    limits: Limits
+    kv_bytes_per_token: float | None = None
+    threads: int | None = None
+
+
+async def _by_chunks(
+    target: Target, knobs: Knobs, repeats: int, told: Callable[[int, int], None] | None
+) -> _Measured:
+    """Probes alone, and everything from when their chunks came."""
+    seen: dict[tuple[int, int], list[Observed]] = defaultdict(list)
+    after_s: list[float] = []
+    blocks: list[float] = []
+    async for place, probe, done in _rounds(target, list(probes(knobs)), repeats, told):
+        for number, one in enumerate(observed_in(done, probe, knobs)):
+            seen[place, number].append(one)
+        if probe.streams > 1 and not probe.late:
+            after_s += between_chunks_s(done)
+        blocks += _blocks(done, probe, knobs)
+    kinds = [_middle(several) for several in seen.values()]
+    enough = knobs.max_running * -(-knobs.max_model_len // knobs.block_size)
+    limits = Limits(
+        num_blocks=int(min(blocks)) if blocks else enough,
+        block_size=knobs.block_size,
+        max_slots=knobs.max_running,
+        max_step_tokens=knobs.max_step_tokens,
+        max_model_len=knobs.max_model_len,
+    )
+    return _Measured(kinds, ranges(kinds), statistics.median(after_s) if after_s else 0.0, limits)
+
+
+async def _by_steps(
+    target: Target, limits: Limits, repeats: int, told: Callable[[int, int], None] | None
+) -> _Measured:
+    """Probes without late prompts, and traffic: the kinds are those of a client's way to its engine, since the server
+    tells of the steps."""
+    knobs = Knobs(limits.block_size, limits.max_slots, limits.max_step_tokens, limits.max_model_len)
+    designed = [one for one in probes(knobs) if not one.late]
+    at_once = [one for one in AT_ONCE if one <= limits.max_slots]
+    total = repeats * (len(designed) + len(at_once))
+    ways: dict[int, list[Observed]] = defaultdict(list)
+    after_s: list[float] = []
+    async for place, probe, done in _rounds(
+        target, designed, repeats, None if told is None else lambda at, _: told(at, total)
+    ):
+        ways[place] += [one for one in observed_in(done, probe, knobs) if one.prompt_tokens is not None]
+        if probe.streams > 1:
+            after_s += between_chunks_s(done)
+    begin = secrets.randbelow(_RUNS)
+    turns = itertools.product(range(begin, begin + repeats), at_once)
+    for number, (turn, clients) in enumerate(turns):
+        if told is not None:
+            told(repeats * len(designed) + number, total)
+        await run_traffic(target, limits, clients, turn)
+    kinds = [_middle(several) for several in ways.values() if several]
+    return _Measured(kinds, {}, statistics.median(after_s) if after_s else 0.0, limits)
 
 
 def probes(knobs: Knobs) -> Iterator[Probe]:
@@ -118,10 +185,10 @@ def probes(knobs: Knobs) -> Iterator[Probe]:
 
 
 async def _rounds(
-    target: Target, knobs: Knobs, repeats: int, told: Callable[[int, int], None] | None
+    target: Target, designed: list[Probe], repeats: int, told: Callable[[int, int], None] | None
 ) -> AsyncIterator[tuple[int, Probe, Run]]:
-    turns = list(enumerate(probes(knobs)))
-    number = itertools.count()
+    turns = list(enumerate(designed))
+    number = itertools.count(secrets.randbelow(_RUNS))  # who is measured again must not know the prompts
     scraper = Scraper.of(target)
     begun_s: dict[int, float] = {}
     try:
