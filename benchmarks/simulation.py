@@ -4,6 +4,9 @@
 `--azure`: a trace, such as an hour of Azure's conversations, on one A100 with Llama-3-8B. `--million`: chat requests
 over 100 of these behind a router. `--growth`: the same load for ten times as long: time and memory for each request
 must not grow. Every run is a process of its own on one core, measures included; its progress is on standard error.
+
+The limit is how fast the machine calls Python's functions, which is measured beside each run: where others use the same
+cores, it takes longer to call them, and so does the run.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import resource
+import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -35,6 +39,7 @@ __all__: list[str] = []
 
 _ROUTER: RouterName = "least-loaded"
 _TOLD_EVERY_S = 5.0
+_CALLS = 200_000
 
 
 class Outcome(NamedTuple):
@@ -53,6 +58,8 @@ class Outcome(NamedTuple):
     before_mib: float
     """Resident at most before the run, and after all."""
     peak_mib: float
+    call_ns: float
+    """How long a call of a small Python function takes: of the median stretch, before and behind the run."""
 
 
 def run(name: str, workload: Workload, replicas: int) -> Outcome:
@@ -60,6 +67,7 @@ def run(name: str, workload: Workload, replicas: int) -> Outcome:
     deployment = Deployment(model="llama-3-8b", hardware="a100-80")
     served = [Replica(deployment.settings, deployment.pace, ManualClock()) for _ in range(replicas)]
     cluster = Cluster(served, ROUTERS[_ROUTER]())
+    calls_ns = _calls_ns()
     before_mib, wall_s, cpu_s = _peak_mib(), time.perf_counter(), time.process_time()
     told_s = wall_s
 
@@ -94,7 +102,23 @@ def run(name: str, workload: Workload, replicas: int) -> Outcome:
         measures_s=time.process_time() - measures_s,
         before_mib=before_mib,
         peak_mib=_peak_mib(),
+        call_ns=statistics.median(calls_ns + _calls_ns()),
     )
+
+
+def _calls_ns() -> list[float]:
+    """Of a call, in each of some stretches."""
+    found = []
+    for _ in range(20):
+        began_s = time.process_time()
+        for number in range(_CALLS):
+            _called(number)
+        found.append((time.process_time() - began_s) / _CALLS * 1e9)
+    return found
+
+
+def _called(number: int) -> int:
+    return number + 1
 
 
 def _peak_mib() -> float:
@@ -110,7 +134,7 @@ def table(outcomes: list[Outcome]) -> Table:
     """One row for each."""
     columns = (
         "run", "requests", "tokens", "steps", "virtual s", "wall s", "CPU s", "measures CPU s", "requests/s",
-        "ms a request", "virtual/wall", "MiB before", "MiB at most", "KiB a request",
+        "ms a request", "virtual/wall", "MiB before", "MiB at most", "KiB a request", "ns a call",
     )  # fmt: skip
     made = Table(*columns, box=None, pad_edge=False)
     for one in outcomes:
@@ -129,6 +153,7 @@ def table(outcomes: list[Outcome]) -> Table:
             f"{one.before_mib:,.0f}",
             f"{one.peak_mib:,.0f}",
             f"{(one.peak_mib - one.before_mib) * 1024 / one.requests:.2f}",
+            f"{one.call_ns:.0f}",
         )
     return made
 

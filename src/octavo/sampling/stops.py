@@ -100,6 +100,8 @@ class StopMatcher:
         (before `min_tokens`).
         """
         automaton = self._automaton
+        if not automaton.lengths:  # nothing to look for
+            return None
         state = self._state
         for place, byte in enumerate(piece, 1):
             state = automaton.step(state, byte)
