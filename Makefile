@@ -43,7 +43,7 @@ octavo = $(if $(locked),$(PIP) install $(call packages,$(1)) && \
 	$(PIP) install --no-build-isolation --no-deps --editable .,$(PIP) install --no-build-isolation --editable '.$(2)')
 COMPILE = .venv-tools/bin/uv pip compile --quiet --no-config --no-python-downloads --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
-EXTRAS := hub yaml reference
+EXTRAS := hub yaml reference route
 build_requires = $(1) -c 'import tomllib; \
 	print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
 AUDIT ?=

@@ -7,6 +7,7 @@
     │   ├── ModelError         a model file that is missing, damaged or not supported
     │   ├── SettingsError      a setting of the server that cannot work
     │   ├── WorkloadError      a description of a workload, or a trace, that cannot be used
+    │   ├── RoutingError       labels, a policy or a target that cannot be used for routing
     │   └── BenchError         a measurement that cannot be made, or a record that cannot be read
     └── ServerError            ours (HTTP 5xx, exit code 1)
         ├── EngineDied         the engine process ended and could not be brought back
@@ -31,6 +32,7 @@ __all__ = [
     "OctavoError",
     "Overloaded",
     "Quarantined",
+    "RoutingError",
     "ServerError",
     "SettingsError",
     "StorageError",
@@ -75,6 +77,10 @@ class SettingsError(ClientError):
 
 class WorkloadError(ClientError):
     """A description of a workload, or a trace, that cannot be used."""
+
+
+class RoutingError(ClientError):
+    """Labels, a policy or a target that cannot be used for routing."""
 
 
 class BenchError(ClientError):

@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 
 import octavo
 from octavo.bench.words import printable
-from octavo.cli import bench, cost, key, workload
+from octavo.cli import bench, cost, key, route, workload
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
 from octavo.cli.output import give_up_output
@@ -46,6 +46,7 @@ app.command(cls=PanelCommand, epilog=PLAN_EXAMPLES)(plan)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cost.app, name="cost")
 app.add_typer(key.app, name="key")
+app.add_typer(route.app, name="route")
 app.add_typer(workload.app, name="workload")
 
 

@@ -1,0 +1,1 @@
+"""Which tier answers: labels, the classifier of difficulty, thresholds and policies. Knows no HTTP."""
