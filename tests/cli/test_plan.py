@@ -123,3 +123,21 @@ def test_what_cannot_be_planned_for_a_measured_machine_is_one_sentence(
     assert run([*HERE.split(), "--pace", str(pace), *more]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--observe http://127.0.0.1:1", "cannot be reached: connection refused"),
+        ("--observe http://127.0.0.1:1 --rate 3", "--rate is about machines to choose"),
+        ("--observe http://127.0.0.1:1 --for 0", "--for is 0 s"),
+        ("--observe http://127.0.0.1:1 --key-env NO_SUCH_KEY", "no such variable is set"),
+        ("--observe http://127.0.0.1:1 --slo ttft_p9<1s", "ttft_p9"),
+        ("--for 30s", "--for is about a server that runs"),
+        ("--model llama-3-8b", "--workload and --slo are missing"),
+    ],
+)
+def test_a_server_that_cannot_be_watched(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", *line.split()]) == 2
+    told = capsys.readouterr().err
+    assert said in told and told.count("\n") == 1

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
+import httpx2
 import msgspec
+import pytest
 
+from octavo.cli.main import run
 from octavo.protocol.watch import Answered, Asked, Gauges, Line, Server, Steps
 from tests.server.conftest import Server as Running
 
@@ -102,3 +108,42 @@ def test_at_once_it_tells_how_the_server_is_set(server: Running) -> None:
     assert all(isinstance(msgspec.json.decode(line, type=Line), Gauges) for line in rest)
     for query in ("seconds=-1", "seconds=x", "minutes=1"):
         assert server.client.get(f"/watch?{query}").status_code == 400
+
+
+@pytest.mark.slow
+def test_the_plan_of_a_server_that_is_used(
+    tiny_engine: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One place only, and four clients: it is found, and the simulation tells the server as it is."""
+    server = Running({**tiny_engine, "max_running": 1, "speculation": "off"})
+    stop = threading.Event()
+
+    def ask(number: int) -> None:
+        chance = random.Random(number)
+        with httpx2.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+            while not stop.is_set():
+                prompt = [chance.randrange(40, 200) for _ in range(chance.randint(60, 120))]
+                body = {"prompt": prompt, "max_tokens": 60, "ignore_eos": True}
+                assert client.post("/v1/completions", json=body).status_code == 200
+
+    clients = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for one in clients:
+        one.start()
+    page = tmp_path / "observed.html"
+    try:
+        code = run(
+            ["plan", "--observe", server.url, "--for", "6s", "--json", "--html", str(page), "--workers", "1"]
+        )
+    finally:
+        stop.set()
+        for one in clients:
+            one.join()
+    told = json.loads(capsys.readouterr().out)
+    assert code in (0, 3), told  # on a machine that is used by others, the check may fail
+    [requests] = [words for name, words in told["load"] if name == "requests"]
+    assert requests.startswith("4 clients")
+    assert told["binds"]["kind"] == "queue" and told["fitted"]["steps"] > 60
+    assert "What to change" in page.read_text()
+    if code == 0:
+        assert told["best"]["knob"] in ("sequences at once", "servers"), told["best"]
+    assert server.stop() == 0

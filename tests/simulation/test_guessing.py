@@ -179,3 +179,12 @@ def test_what_is_no_acceptance_is_refused(
     path = profile(tmp_path / "profile.json")
     with pytest.raises((InvalidParameter, SettingsError), match=message):
         Guessing.parse(speculation.format(path=path, folder=tmp_path), tokens)
+
+
+def test_guesses_end_where_those_that_were_seen_did() -> None:
+    """With a half at each place, a guess has 2 tokens on average, however many are asked for."""
+    guessing = Guessing(chances=(1.0,), goes_on=(0.5,) * 7, tokens=8)
+    done = simulate(replica(guessing), requests(1, 4_000))
+    seen = bursts(done)
+    mean = sum(0.5**place for place in range(8))
+    assert sum(seen) / len(seen) == pytest.approx(1 + mean, abs=4 * 1.4 / math.sqrt(len(seen)))

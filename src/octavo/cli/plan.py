@@ -18,10 +18,14 @@ PLAN_EXAMPLES = """Examples:
   octavo plan --model llama-3-70b --workload rag --rate 1 --slo 'ttft_p95<2s' --hardware h100,h200 --html plan.html
   octavo plan --model llama-3-8b --workload chat --rate 4 --slo 'ttft_p99<1s' --hosted gpt-4.1-mini --journal plan.jsonl
   octavo plan --model smollm2 --hardware here --workload chat --rate 0.5 --slo 'ttft_p95<1s,tpot_p95<60ms'
+  octavo plan --observe http://127.0.0.1:8000 --for 60s
 
-Exit codes: 0 a plan was found; 1 nothing meets the target; 2 bad input; 130 interrupted.
+Exit codes: 0 a plan was found; 1 nothing meets the target; 2 bad input, or a server that cannot be watched; 3 the
+simulation does not tell the watched server as it was; 130 interrupted.
 docs/planning.md explains how it searches, and how sure it is."""
 
+_RUNNING = "A server that runs"
+_OBSERVED = ("for_", "key_env", "insecure")
 _ASKED, _SPACE, _SEARCH, _OUTPUT = "What is asked", "What may be chosen", "The search", "What is shown"
 
 
@@ -37,22 +41,52 @@ def plan(
     context: typer.Context,
     *,
     model: Annotated[
-        str, typer.Option(metavar="NAME", rich_help_panel=_ASKED, help="Of the catalogue of octavo simulate.")
-    ],
+        str | None,
+        typer.Option(metavar="NAME", rich_help_panel=_ASKED, help="Of the catalogue of octavo simulate."),
+    ] = None,
     workload: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--workload", "-w", metavar="FILE|PRESET", rich_help_panel=_ASKED, help="Who asks what, and when."
         ),
-    ],
+    ] = None,
     slo: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="BOUNDS",
             rich_help_panel=_ASKED,
             help="What is fast enough, such as 'ttft_p99<1s,itl_p99<50ms'.",
         ),
-    ],
+    ] = None,
+    observe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            rich_help_panel=_RUNNING,
+            help="Instead of all this: watch an Octavo server, simulate its load, and say which option to change.",
+        ),
+    ] = None,
+    for_: Annotated[
+        float,
+        typer.Option(
+            "--for",
+            parser=parse_duration,
+            metavar="TIME",
+            rich_help_panel=_RUNNING,
+            help="So long. Ctrl-C ends it, and what there is counts.",
+        ),
+    ] = "60s",  # type: ignore[assignment]
+    key_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_RUNNING,
+            help="The variable of the environment with the API key; by default OPENAI_API_KEY, where it is set.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", rich_help_panel=_RUNNING, help="Take any TLS certificate.")
+    ] = False,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -211,13 +245,50 @@ def plan(
 ) -> None:
     """Find the cheapest machines and settings that serve a workload within a target, by simulating the real scheduler.
 
-    Nothing is bought or started: what is printed has the command line of each server, and how sure it is.
+    Nothing is bought or started: what is printed has the command line of each server, and how sure it is. With
+    --observe, a server that runs is watched, and the one of its options named that should be changed.
     """
+    given = frozenset(name for name in context.params if _typed(context, name))
+    if observe is not None:
+        _check_observed(given, for_)
+        from octavo.cli.plan_observe import AskedOf, look_at
+
+        code = look_at(
+            AskedOf(
+                url=observe,
+                for_s=for_,
+                key_env=key_env,
+                insecure=insecure,
+                slo=slo,
+                seeds=seeds,
+                workers=workers,
+                html=html,
+                json=json,
+            )
+        )
+        if code:
+            raise typer.Exit(code)
+        return
+    for name in _OBSERVED:
+        if name in given:
+            raise InvalidParameter(
+                f"{_option(name)} is about a server that runs; give it with --observe URL."
+            )
+    if model is None or workload is None or slo is None:
+        missing = [
+            f"--{name}"
+            for name, value in (("model", model), ("workload", workload), ("slo", slo))
+            if value is None
+        ]
+        named = ", ".join(missing[:-1]) + " and " * (len(missing) > 1) + missing[-1]
+        raise InvalidParameter(
+            f"{named} {'is' if len(missing) == 1 else 'are'} missing: what is to be served to whom, "
+            "and how fast; or watch a server that runs, with --observe URL."
+        )
     from octavo.cli.plan_run import Asked, make_plan
     from octavo.planning.space import Space
     from octavo.planning.trying import Failing
 
-    given = frozenset(name for name in context.params if _typed(context, name))
     if pace or hardware == HERE:
         from octavo.cli.plan_here import HereAsked, plan_here
 
@@ -287,6 +358,22 @@ def plan(
 def _typed(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
+
+
+def _option(name: str) -> str:
+    return f"--{name.strip('_').replace('_', '-')}"
+
+
+def _check_observed(given: frozenset[str], for_s: float) -> None:
+    """Raise InvalidParameter for what is about machines to buy."""
+    allowed = {"observe", *_OBSERVED, "slo", "seeds", "workers", "html", "json"}
+    for name in sorted(given):
+        if name not in allowed:
+            raise InvalidParameter(
+                f"{_option(name)} is about machines to choose; leave it out with --observe."
+            )
+    if not 1 <= for_s <= 86_400:
+        raise InvalidParameter(f"--for is {for_s:g} s; watch for 1 s to 24 h.")
 
 
 def _whole(option: str, text: str) -> tuple[int, ...]:

@@ -7,12 +7,22 @@ from octavo.planning.plan import Option, Plan
 from octavo.planning.search import Found
 from octavo.planning.trying import Failing
 
-__all__ = ["SHOWN", "advice", "cost_head", "cost_of", "failing_words", "headline", "margins_of", "precision"]
+__all__ = [
+    "BINDS",
+    "SHOWN",
+    "advice",
+    "cost_head",
+    "cost_of",
+    "failing_words",
+    "headline",
+    "margins_of",
+    "precision",
+]
 
 SHOWN = ("ttft_p50", "ttft_p99", "itl_p99")
 """Of an option's numbers, in tables."""
 
-_BINDS = {
+BINDS = {
     "memory": "the memory for K and V",
     "queue": "the places for sequences (--max-running)",
     "compute": "arithmetic",
@@ -44,12 +54,12 @@ def advice(plan: Plan) -> list[str]:
     """What binds, what one step cheaper would miss, and how sure all of it is."""
     lines = []
     if plan.binds is not None:
-        lines.append(f"What binds is {_BINDS[plan.binds.kind]}: {plan.binds.why}.")
+        lines.append(f"What binds is {BINDS[plan.binds.kind]}: {plan.binds.why}.")
     if plan.cheaper is not None:
         cheaper = plan.cheaper
         says = "would meet it too in these runs" if cheaper.met else f"misses it: {cheaper.why}"
         more = (
-            f" ({_BINDS[plan.cheaper_binds.kind]} binds)"
+            f" ({BINDS[plan.cheaper_binds.kind]} binds)"
             if plan.cheaper_binds is not None and not cheaper.met
             else ""
         )

@@ -105,7 +105,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="st
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="gauges"):
-    """Counters and gauges, now and then while there is work."""
+    """Counters and gauges, four times a second."""
 
     at_s: float
     stats: Stats

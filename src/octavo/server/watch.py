@@ -81,7 +81,6 @@ class Watch:
         self._count = 0
         self._lines: list[watch.Line] = []
         self._steps: list[watch.Worked] = []
-        self._stats: Stats | None = client.stats
         self._lost = 0
 
     def begin(self) -> None:
@@ -97,9 +96,8 @@ class Watch:
         if self._steps:
             lines.append(watch.Steps(steps=tuple(self._steps)))
             self._steps = []
-        if self._stats is not None:
-            lines.append(watch.Gauges(at_s=self._now_s, stats=self._stats))
-            self._stats = None
+        if (stats := self._client.stats) is not None:
+            lines.append(watch.Gauges(at_s=self._now_s, stats=stats))
         if self._lost:
             lines.append(watch.Lost(lines=self._lost))
             self._lost = 0
@@ -157,7 +155,6 @@ class Watch:
         )
 
     def on_step(self, step: StepSeen | None, stats: Stats) -> None:
-        self._stats = stats
         if step is None:
             return
         if len(self._steps) >= MOST_LINES:

@@ -32,6 +32,9 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _BEGINS = 1 << 40
 """Beyond every position: the draws of whether there is a guess at all are others than those of its tokens."""
 
+_GOES_ON = 1 << 50
+"""And those of its length."""
+
 
 class Guessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often guesses are right."""
@@ -41,6 +44,9 @@ class Guessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     it."""
     drafting: _Share = 1.0
     """In what share of a stream's steps there is a guess at all."""
+    goes_on: tuple[_Share, ...] = ()
+    """By place in the guess, from the second on: that a guess is as long, if it came so far. Behind the last, and
+    without any, it is always as long as is asked for."""
     tokens: int | None = None
     """Try so many in every step; None: as many as the control takes to pay."""
 
@@ -136,6 +142,10 @@ class DrawnDrafter:
         seed, position, guessing = text.rule.seed, len(text.tokens), self._guessing
         if guessing.drafting < 1.0 and uniform(seed, _BEGINS + position) >= guessing.drafting:
             return []
+        for place, share in enumerate(guessing.goes_on[: count - 1], start=1):
+            if uniform(seed, _GOES_ON + MOST_TOKENS * position + place) >= share:
+                count = place
+                break
         tokens = []
         for place in range(count):
             right = uniform(seed, position + place) < guessing.chance(place)
