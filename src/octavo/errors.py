@@ -14,6 +14,7 @@
         ├── Quarantined        a request that ended the engine, and is not tried again
         ├── DeadlineExceeded   the time that a request may take was over before its answer was complete
         ├── Overloaded         a limit of the server is reached; try again later
+        ├── TierFailed         the servers behind a gateway could not answer
         └── StorageError       a disk that is full, or a folder that cannot be used; what needs neither goes on
 
 Every message is one sentence: the name, the value, the reason, a hint.
@@ -36,6 +37,7 @@ __all__ = [
     "ServerError",
     "SettingsError",
     "StorageError",
+    "TierFailed",
     "WorkloadError",
 ]
 
@@ -109,6 +111,10 @@ class Overloaded(ServerError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class TierFailed(ServerError):
+    """The servers that a gateway asks could not answer, or one broke off in the middle of its answer."""
 
 
 class StorageError(ServerError):

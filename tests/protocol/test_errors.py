@@ -13,6 +13,7 @@ from octavo.errors import (
     ModelError,
     Overloaded,
     ServerError,
+    TierFailed,
 )
 from octavo.protocol.errors import RequestRefused, error_body, error_headers, error_status
 from octavo.protocol.sse import error_event
@@ -35,6 +36,7 @@ from octavo.protocol.sse import error_event
         ),
         (RequestRefused(401, "m", "invalid_api_key"), 401, "authentication_error", "invalid_api_key", None),
         (Overloaded("m"), 503, "overloaded_error", "overloaded", None),
+        (TierFailed("m"), 502, "server_error", "tier_failed", None),
         (EngineDied("m"), 503, "server_error", "engine_died", None),
         (ServerError("m"), 500, "server_error", "internal_error", None),
         (RuntimeError("m"), 500, "server_error", "internal_error", None),

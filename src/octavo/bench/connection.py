@@ -183,6 +183,16 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def pause(self) -> None:
+        """Nothing more is read for now: what came is not taken as fast. Calling it twice is harmless."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def _finish(self) -> None:
         listener, self._listener = self._listener, None
         stays = self._stays and not self._extra

@@ -115,6 +115,7 @@ class Pool:
             self._where = (family, where)
             return connection
         assert problem is not None
+        self._where = None  # the name may mean another address by now
         raise Failure("connect", system_reason(problem)) from problem
 
     async def _resolve(self) -> list[tuple[socket.AddressFamily, Any]]:

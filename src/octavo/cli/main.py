@@ -24,6 +24,7 @@ from octavo.cli.panels import PanelCommand
 from octavo.cli.plan import PLAN_EXAMPLES, plan
 from octavo.cli.pull import pull
 from octavo.cli.replay import replay
+from octavo.cli.route_serve import SERVE_EXAMPLES, serve_tiers
 from octavo.cli.serve import serve
 from octavo.cli.simulate import SIMULATE_EXAMPLES, simulate
 from octavo.cli.values import QuickCommand, QuickGroup
@@ -46,6 +47,7 @@ app.command(cls=PanelCommand, epilog=PLAN_EXAMPLES)(plan)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cost.app, name="cost")
 app.add_typer(key.app, name="key")
+route.app.command("serve", cls=PanelCommand, epilog=SERVE_EXAMPLES)(serve_tiers)
 app.add_typer(route.app, name="route")
 app.add_typer(workload.app, name="workload")
 

@@ -15,6 +15,7 @@ from octavo.errors import (
     Overloaded,
     Quarantined,
     StorageError,
+    TierFailed,
 )
 
 __all__ = ["RequestRefused", "error_body", "error_headers", "error_object", "error_status"]
@@ -53,6 +54,8 @@ def error_status(error: Exception) -> int:
             return 400
         case Overloaded() | EngineDied():
             return 503
+        case TierFailed():
+            return 502
         case DeadlineExceeded():
             return 504
         case StorageError():
@@ -83,6 +86,8 @@ def error_object(error: Exception) -> dict[str, dict[str, object]]:
             kind, code = "server_error", "quarantined"
         case EngineDied():
             kind, code = "server_error", "engine_died"
+        case TierFailed():
+            kind, code = "server_error", "tier_failed"
         case DeadlineExceeded():
             kind, code = "timeout_error", "timeout"
         case StorageError():

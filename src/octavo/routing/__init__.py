@@ -1,1 +1,1 @@
-"""Which tier answers: labels, the classifier of difficulty, thresholds and policies. Knows no HTTP."""
+"""Which tier answers: tiers and the gateway in front of them, the classifier of difficulty, policies. Serves no HTTP."""

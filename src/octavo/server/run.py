@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import ipaddress
 import logging
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.config import DEFAULT_POOLING, EngineConfig, Pooling
 from octavo.engine.client import EngineClient
-from octavo.errors import SettingsError
 from octavo.server.access import Access, keys_of
 from octavo.server.connections import (
     SEND_TIMEOUT_S,
@@ -31,6 +29,7 @@ from octavo.server.connections import (
     connections_allowed,
 )
 from octavo.server.edge import Edge
+from octavo.server.listener import address_of, bind
 from octavo.telemetry.logs import PRIVATE
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ __all__ = ["run"]
 
 _logger = logging.getLogger(__name__)
 
-BACKLOG = 2048
-"""Connections that may wait to be accepted."""
 CLOSE_S = 1.0
 """How long connections may take to send the last that they have, where the drain timeout leaves less."""
 
@@ -96,7 +93,7 @@ def run(
 
         tls = Tls(edge.tls)
     most = connections_allowed(max_connections)
-    listener = _bind(host, port)
+    listener = bind(host, port)
     gc.disable()  # start-up makes objects that stay; looking for garbage among them costs a twentieth of it
     try:
         with listener:
@@ -136,30 +133,6 @@ def run(
                 on_end(client.report)
     finally:
         gc.enable()
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """The address, ours and not yet answering."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except socket.gaierror as error:
-        raise SettingsError(f"host {host!r} cannot be resolved: {error.strerror}.") from None
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        # Linux lets two sockets bind with SO_REUSEADDR while neither listens, so only this claims the port.
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise SettingsError(
-                f"host {host!r} is no address of this machine; 127.0.0.1 is its own, 0.0.0.0 all that it has."
-            ) from None
-        raise SettingsError(
-            f"port {port} on {host} cannot be opened: {error.strerror}; stop what uses it or choose another port."
-        ) from None
-    return listener
 
 
 def _serving(config: EngineConfig, client: EngineClient, model_name: str) -> Serving:
@@ -223,8 +196,10 @@ class _Host:
         self._unfinished = 0
 
     async def serve(self) -> None:
+        from octavo.server.http import http_server
+
         client = self._serving.client
-        server = self._server()
+        server = http_server(self._app, self._listener, self._connections, self._finish, self._tls)
         asyncio.get_running_loop().set_exception_handler(_forgotten)
         with self._handled_signals():
             http = asyncio.create_task(server.serve(sockets=[]))
@@ -239,7 +214,7 @@ class _Host:
                     gc.enable()
                     self._app.state.batches.start()
                     if self._on_ready is not None:
-                        self._on_ready(self._address(), info)
+                        self._on_ready(address_of(self._listener, tls=self._tls is not None), info)
                     await asyncio.wait([http, stopping, dying], return_when=asyncio.FIRST_COMPLETED)
                 await self._drain()
             finally:
@@ -255,58 +230,6 @@ class _Host:
                 dying.cancel()
         if client.dead:
             raise await client.died()
-
-    def _server(self) -> uvicorn.Server:
-        import uvicorn
-
-        from octavo.server.limits import BoundedProtocol
-        from octavo.server.tls import HANDSHAKE_S, SHUTDOWN_S
-
-        finish, listener, tls = self._finish, self._listener, self._tls
-        connections = self._connections
-
-        class Server(uvicorn.Server):
-            @contextlib.contextmanager
-            def capture_signals(self) -> Iterator[None]:
-                """uvicorn would end the process with the signal's code; `_Host` has the signals."""
-                yield
-
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                """uvicorn would listen without limits on TLS' own messages."""
-                await super().startup(sockets)
-                self.servers.append(
-                    await asyncio.get_running_loop().create_server(
-                        lambda: BoundedProtocol(
-                            self.config, self.server_state, self.lifespan.state, connections=connections
-                        ),
-                        sock=listener,
-                        backlog=BACKLOG,
-                        ssl=None if tls is None else tls.context,
-                        ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
-                        ssl_shutdown_timeout=None if tls is None else SHUTDOWN_S,
-                    )
-                )
-
-            async def main_loop(self) -> None:
-                """uvicorn wakes ten times a second to see whether to exit; the date header needs one, and so do stalled
-                readers."""
-                while not (await self.on_tick(0) or finish.is_set()):
-                    connections.sweep()
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(finish.wait(), 1.0)
-
-        return Server(
-            uvicorn.Config(
-                self._app,
-                http=BoundedProtocol,
-                ws="none",
-                lifespan="off",
-                loop="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-            )
-        )
 
     async def _drain(self) -> None:
         """Refuse new requests and wait for the running ones; at the deadline they end unfinished."""
@@ -377,8 +300,3 @@ class _Host:
             self._reload.begin()
             if self._tls is not None:
                 self._tls.renew()
-
-    def _address(self) -> str:
-        host, port = self._listener.getsockname()[:2]
-        scheme = "http" if self._tls is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

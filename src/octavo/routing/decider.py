@@ -1,0 +1,39 @@
+"""Who chooses a tier for what rules leave open. Knows prompts, no HTTP: a decider says a tier, a score and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Decider", "DefaultTier", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a decider says."""
+
+    tier: str
+    """A tier's name."""
+    score: float | None
+    """How hard the prompt seems, on the decider's own scale; None: it was not looked at."""
+    reason: str
+    """In a few words, for a header and a log."""
+
+
+class Decider(Protocol):
+    """Called on the event loop for each request that no rule has settled, so it takes milliseconds at most."""
+
+    def decide(self, prompt: str) -> Verdict:
+        """`prompt`: the last that the user said; "" where that is not text. Raises nothing: who is not sure says so
+        and names the tier for that case."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultTier:
+    """Always the same."""
+
+    tier: str
+
+    def decide(self, prompt: str) -> Verdict:
+        """The default tier, whatever is asked."""
+        return Verdict(self.tier, None, "default tier")
