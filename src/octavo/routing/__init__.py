@@ -1,1 +1,1 @@
-"""Which tier answers: tiers and the gateway in front of them, the classifier of difficulty, policies. Serves no HTTP."""
+"""Which tier answers: tiers and the gateway's core, the classifier of difficulty, policies. Serves no HTTP."""
