@@ -38,16 +38,21 @@ def test_train_evaluate_calibrate_decide(capsys: pytest.CaptureFixture[str], tmp
     assert run(["route", "evaluate", labels, "--policy", policy]) == 0
     told = " ".join(capsys.readouterr().out.split())
     for words in ("rows that the policy was not trained on", "plain TF-IDF", "random mix", "oracle", "APGR over",
-                  "the best single tier is large", "easy", "hard"):  # fmt: skip
+                  "the best single tier is large", "easy", "hard", "chosen beforehand"):  # fmt: skip
         assert words in told
     logs = str(write_csv(tmp_path / "logs.csv", made_labels(600, seed=5), costs=(0.001, 0.01)))
     changed = str(tmp_path / "changed.npz")
     assert run(["route", "calibrate", logs, "--policy", policy, "--quality", "0.9", "--out", changed]) == 0
-    assert "threshold" in capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
+    for words in ("PGR", "a random mix", "written to", "APGR over a random mix"):
+        assert words in told
     line = ["route", "calibrate", logs, "--policy", policy, "--budget", "$20/day"]
     assert run([*line, "--requests-per-day", "4000", "--careful", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["calibrated"]["cost"]["value"] <= 0.005
+    assert [round(point["share"], 1) for point in found["curve"]] == [
+        round(0.1 * step, 1) for step in range(11)
+    ]
     assert found["threshold"] == found["calibrated"]["threshold"]["high"]
     assert run(line) == 2
     assert "--requests-per-day" in capsys.readouterr().err

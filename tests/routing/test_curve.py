@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from octavo.routing.bootstrap import draws, interval
-from octavo.routing.curve import choose, curves, prices_of, summaries
+from octavo.routing.curve import choose, curves, points_of, prices_of, summaries
 
 TWO = prices_of(None, 2)
 
@@ -51,6 +51,16 @@ def test_three_tiers_go_from_the_cheapest_to_the_dearest() -> None:
     assert curve.costs[0, 0] == 0 and curve.costs[-1, 0] == 1
     assert (np.diff(curve.costs[:, 0]) >= -1e-12).all()
     assert set(choose(probabilities, prices, 0.3).tolist()) == {0, 1, 2}
+
+
+def test_points_go_from_end_to_end() -> None:
+    probabilities, correct = made(500, 4)
+    curve = curves(probabilities, correct, TWO, np.broadcast_to([1.0, 3.0], (500, 2)))
+    points = points_of(curve)
+    assert [round(one.share, 1) for one in points] == [round(0.1 * step, 1) for step in range(11)]
+    assert (points[0].cost, points[-1].cost) == (1, 3)
+    assert points[0].quality == points[0].random == correct[:, 0].mean()
+    assert points[-1].quality == pytest.approx(correct[:, 1].mean())
 
 
 def test_a_dearest_tier_that_is_no_better_has_no_numbers() -> None:

@@ -136,7 +136,8 @@ def train(
 
     Near duplicates are kept on one side of the split. Needs scikit-learn: pip install 'octavo[route]'.
     """
-    from octavo.cli.route_run import Data, Learning, train_policy
+    from octavo.cli.route_data import Data, Learning
+    from octavo.cli.route_run import train_policy
 
     train_policy(
         Data(labels, tiers, prompt_column, task_column, prices),
@@ -202,7 +203,8 @@ def evaluate(
     json: _Json = False,
 ) -> None:
     """Say how good routing is on rows that were not learnt from, together and by task, with intervals."""
-    from octavo.cli.route_run import Data, Learning, evaluate_policy
+    from octavo.cli.route_data import Data, Learning
+    from octavo.cli.route_run import evaluate_policy
 
     evaluate_policy(
         Data(labels, tiers, prompt_column, task_column, prices),
@@ -274,7 +276,8 @@ def calibrate(
 
     Rows that the policy was trained on are left out.
     """
-    from octavo.cli.route_run import Data, Target, calibrate_policy
+    from octavo.cli.route_calibrate import Target, calibrate_policy
+    from octavo.cli.route_data import Data
 
     calibrate_policy(
         Data(logs, tiers, prompt_column, None, prices),

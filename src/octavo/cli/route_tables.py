@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from rich.table import Column, Table
 
 from octavo.routing.calibration import Calibrated, Estimate
+from octavo.routing.curve import Point
 from octavo.routing.evaluation import Part, Score
 
-__all__ = ["calibrated_table", "lines_of", "parts_table"]
+__all__ = ["calibrated_table", "curve_table", "lines_of", "parts_table"]
 
 
 def parts_table(parts: Sequence[Part], quality: float) -> Table:
@@ -41,6 +42,29 @@ def lines_of(part: Part) -> list[str]:
                 f"  APGR over {name}: {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f}), paired draws."
             )
     return found
+
+
+def curve_table(points: Sequence[Point], *, money: bool = False) -> Table:
+    """What quality costs, from the cheapest tier alone to the dearest alone."""
+    names = [
+        "threshold",
+        "cost share",
+        "answered right",
+        "PGR",
+        "a random mix",
+        *(["a request costs"] if money else []),
+    ]
+    table = Table(*names, box=None, pad_edge=False)
+    for one in points:
+        row = [
+            f"{one.threshold:+.3f}",
+            f"{one.share:.3f}",
+            f"{one.quality:.4f}",
+            _number(one.reached),
+            f"{one.random:.4f}",
+        ]
+        table.add_row(*row, *([f"{one.cost:.4g}"] if money else []))
+    return table
 
 
 def calibrated_table(found: Calibrated, tiers: Sequence[str], *, money: bool = False) -> Table:

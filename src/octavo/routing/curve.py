@@ -18,7 +18,17 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Curve", "Summary", "choose", "curves", "prices_of", "summaries", "thresholds_of"]
+__all__ = [
+    "Curve",
+    "Point",
+    "Summary",
+    "choose",
+    "curves",
+    "points_of",
+    "prices_of",
+    "summaries",
+    "thresholds_of",
+]
 
 POINTS = 1001
 DRAWS = 1000
@@ -101,6 +111,42 @@ def curves(
         quality[at : at + 128] = correct[each, chosen].astype(np.float64) @ weights / total
         cost[at : at + 128] = spent[each, chosen] @ weights / total
     return Curve(thresholds, cost, quality)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Of a curve, to be shown."""
+
+    threshold: float
+    share: float
+    """Of the way from the cheapest tier's cost to the dearest's."""
+    cost: float
+    quality: float
+    reached: float
+    """PGR: of the way from the cheapest tier's quality to the dearest's; NaN where that is no way up."""
+    random: float
+    """The quality of a random mix for the same cost."""
+
+
+def points_of(curve: Curve, count: int = 11) -> list[Point]:
+    """As many points, at even distances in the cost, of the first draw."""
+    costs, qualities = curve.costs[:, 0], curve.qualities[:, 0]
+    spread, gain = costs[-1] - costs[0], qualities[-1] - qualities[0]
+    found = []
+    for share in np.linspace(0, 1, count):
+        place = int(np.argmin(np.abs(costs - (costs[0] + share * spread)))) if share < 1 else len(costs) - 1
+        at = float((costs[place] - costs[0]) / spread) if spread > 0 else 0.0
+        found.append(
+            Point(
+                float(curve.thresholds[place]),
+                at,
+                float(costs[place]),
+                float(qualities[place]),
+                float((qualities[place] - qualities[0]) / gain) if gain > 0 else float("nan"),
+                float(qualities[0] + at * gain),
+            )
+        )
+    return found
 
 
 def summaries(curve: Curve, quality: float = 0.95) -> Summary:

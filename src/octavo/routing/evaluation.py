@@ -15,7 +15,7 @@ import numpy as np
 
 from octavo.routing.bootstrap import draws
 from octavo.routing.calibration import Estimate
-from octavo.routing.curve import DRAWS, Summary, curves, prices_of, summaries
+from octavo.routing.curve import DRAWS, Summary, choose, curves, prices_of, summaries
 from octavo.routing.training import check_library
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from octavo.routing.labels import Labels
 
-__all__ = ["Part", "Score", "calibration_error", "families", "judged", "plain_probabilities", "score_of"]
+__all__ = [
+    "Kept", "Part", "Score", "calibration_error", "families", "judged", "kept_by", "plain_probabilities", "score_of",
+]  # fmt: skip
 
 LEAST_ROWS = 30
 """Of a task that is reported by itself."""
@@ -56,6 +58,30 @@ class Part:
     gain_over_plain: Estimate | None
     """APGR, on the same draws."""
     gain_over_random: Estimate
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a threshold brings on rows that it was not chosen on."""
+
+    threshold: float
+    of_best: float
+    """The share of right answers, over that of the best single tier."""
+    dearest_share: float
+
+
+def kept_by(
+    probabilities: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    prices: NDArray[np.float64],
+    threshold: float,
+) -> Kept:
+    """`probabilities`, `correct`: [rows, tiers]."""
+    chosen = choose(probabilities, prices, threshold)
+    right = float(correct[np.arange(len(correct)), chosen].mean())
+    best = float(correct.mean(axis=0).max())
+    share = float((chosen == int(np.argmax(prices))).mean())
+    return Kept(threshold, right / best if best else float("nan"), share)
 
 
 def judged(
