@@ -9,7 +9,8 @@
 
 namespace octavo {
 
-inline constexpr int32_t kFewRows = 64;   // up to here each weight is read once, by one worker
+inline constexpr int32_t kFewRows = 64;   // up to here each weight is read once, by one worker, at most
+inline constexpr int32_t kFewEach = 8;    // that is, with fewer rows than these for each worker
 inline constexpr int32_t kTileRows = 64;  // of a tile that one worker carries, at most
 inline constexpr int32_t kHeadRows = 32;  // whose logits are in memory at once
 inline constexpr int32_t kOwnRows = std::max({kFewRows, kTileRows, kHeadRows});

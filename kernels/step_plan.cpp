@@ -227,7 +227,9 @@ void Runtime::accept(const StepPlan& plan, const StepPlan::Sample& sample) {
 // Attention's items are the same in every layer. Those of long sequences are divided by segments where whole ones
 // would leave a worker idle; segments that several rows share are read by items of their own.
 void Runtime::make_items(const StepPlan& plan) {
-  by_rows_ = tokens_ > kFewRows;
+  // Workers that share a matrix wait for each other after each; those with rows of their own read all weights, which
+  // costs less from a few rows on.
+  by_rows_ = tokens_ > std::min(kFewRows, kFewEach * threads_);
   const int32_t tiles = ceil_div(ceil_div(tokens_, kTileRows), threads_) * threads_;
   tile_rows_ = std::min(kTileRows, ceil_div(tokens_, tiles));
   items_.clear();

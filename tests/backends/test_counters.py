@@ -35,11 +35,13 @@ def test_many_rows_wait_twice_a_layer(make: MakeBackend, tiny_model_path: Path) 
     assert (counters["barriers"], counters["by_rows"]) == (2 * backend.spec.layers, 1)
 
 
-@pytest.mark.parametrize(("rows", "times"), [(1, 1), (32, 1), (33, 2), (64, 2)])
-def test_few_rows_read_each_weight_once(
-    make: MakeBackend, tiny_model_path: Path, rows: int, times: int
+@pytest.mark.parametrize(
+    ("rows", "times", "head"), [(1, 1, 1), (16, 1, 1), (17, 2, 1), (33, 2, 2), (64, 2, 2)]
+)
+def test_each_weight_is_read_once_and_from_nine_rows_each_on_once_a_worker(
+    make: MakeBackend, tiny_model_path: Path, rows: int, times: int, head: int
 ) -> None:
-    """And the output matrix, which is also the embedding, once for every 32 samples."""
+    """Two workers. The output matrix, which is also the embedding, is read once for every 32 samples."""
     limits = msgspec.structs.replace(LIMITS, max_slots=64, max_step_tokens=1024)
     backend = make("native", tiny_model_path, limits)
     assert isinstance(backend, NativeBackend)
@@ -48,7 +50,9 @@ def test_few_rows_read_each_weight_once(
     nbytes = [
         (t.rows == model.spec.vocab_size, t.nbytes) for t in model.tensors.values() if t.kind == "matrix"
     ]
-    assert backend.counters()["weight_bytes"] == sum(n * (times if head else 1) for head, n in nbytes)
+    assert backend.counters()["weight_bytes"] == sum(
+        n * (head if of_head else times) for of_head, n in nbytes
+    )
 
 
 @pytest.mark.parametrize("rule", [GREEDY, SEEDED])
