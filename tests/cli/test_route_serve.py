@@ -20,6 +20,17 @@ def test_check_shows_the_tiers_and_starts_nothing(tmp_path: Path, capsys: pytest
     assert "not known" in shown
 
 
+def test_check_reads_the_policy_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tiers.toml"
+    large = '[tiers.large]\nurl = "http://127.0.0.1:2"\nmodel = "big"\n'
+    file.write_text(f'{TIERS}{large}[decider]\npolicy = "starting"\n')
+    assert run(["route", "serve", str(file), "--check"]) == 0
+    assert "2 tiers, starting decides" in capsys.readouterr().out
+    file.write_text(f'{TIERS}{large}[decider]\npolicy = "mine.npz"\n')
+    assert run(["route", "serve", str(file), "--check"]) == 2
+    assert "'mine.npz', which is no file and none of starting" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "options", "sentence"),
     [

@@ -46,7 +46,7 @@ class Stage:
 
     async def ask(self, request: Asked | None = None) -> tuple[bytes, Course]:
         """The whole answer, and its way."""
-        course = self.gateway.decide(request or asked(at_s=self.gateway.now_s()))
+        course = await self.gateway.decide(request or asked(at_s=self.gateway.now_s()))
         answering = await self.gateway.answer(course)
         parts = []
         while piece := await answering.read():

@@ -75,7 +75,7 @@ def test_what_a_tier_cannot_do_the_next_one_does(
 
 def test_what_the_client_has_to_mend_it_is_told_and_nobody_else_is_asked(tmp_path: Path) -> None:
     async def use(stage: Stage) -> None:
-        course = stage.gateway.decide(asked())
+        course = await stage.gateway.decide(asked())
         answering = await stage.gateway.answer(course)
         assert answering.status == 400
         assert b"temperature is bad" in await answering.read()
@@ -155,7 +155,7 @@ def test_the_deadline_is_for_all_attempts_together(tmp_path: Path) -> None:
 
 def test_a_stream_is_passed_on_as_it_comes_with_its_cost_at_the_end(tmp_path: Path) -> None:
     async def use(stage: Stage) -> None:
-        course = stage.gateway.decide(asked(stream=True, at_s=stage.gateway.now_s()))
+        course = await stage.gateway.decide(asked(stream=True, at_s=stage.gateway.now_s()))
         answering = await stage.gateway.answer(course)
         assert answering.streams
         assert "x-octavo-cost" not in course.headers()
@@ -375,7 +375,7 @@ def test_a_client_that_leaves_ends_the_tier_s_work(tmp_path: Path) -> None:
         task = asyncio.create_task(stage.ask(asked(stream=True, at_s=stage.gateway.now_s())))
         await asyncio.sleep(0.05)
         await gone(task)  # before the answer
-        course = stage.gateway.decide(asked(stream=True, at_s=stage.gateway.now_s()))
+        course = await stage.gateway.decide(asked(stream=True, at_s=stage.gateway.now_s()))
         answering = await stage.gateway.answer(course)
         answering.leave()  # in the middle of it
         await asyncio.sleep(0.01)
@@ -397,7 +397,7 @@ def test_an_unknown_price_is_not_nothing(tmp_path: Path) -> None:
 
 def test_a_decider_is_asked_with_what_the_user_said_last(tmp_path: Path) -> None:
     class Long:
-        def decide(self, prompt: str) -> Verdict:
+        async def decide(self, prompt: str) -> Verdict:
             return Verdict("large" if len(prompt) > 10 else "small", len(prompt) / 100, "by length")
 
     async def use(stage: Stage) -> None:
@@ -427,10 +427,10 @@ def test_a_tier_that_is_not_able_hands_on_to_a_dearer_one(tmp_path: Path) -> Non
 
 def test_fallbacks_are_tried_in_the_order_that_is_written_and_no_others(tmp_path: Path) -> None:
     async def use(stage: Stage) -> None:
-        course = stage.gateway.decide(asked())
+        course = await stage.gateway.decide(asked())
         assert course.order == ("small", "hosted")
-        assert stage.gateway.decide(asked(model="large")).order == ("large", "hosted", "small")
-        assert stage.gateway.decide(asked(headers={"x-octavo-fallback": "no"})).order == ("small",)
+        assert (await stage.gateway.decide(asked(model="large"))).order == ("large", "hosted", "small")
+        assert (await stage.gateway.decide(asked(headers={"x-octavo-fallback": "no"}))).order == ("small",)
         _, course = await stage.ask()
         assert course.tier == "hosted"
 

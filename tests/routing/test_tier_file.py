@@ -107,6 +107,18 @@ def test_fallbacks_have_their_own_fallbacks_behind_them(tmp_path: Path) -> None:
         ('tier = "large"', 'tier = "lrage"', r"\[\[rules\]\] number 1 tier: 'lrage' is not known; did you mean large"),
         ('languages = ["ja", "zh"]', 'languages = ["jp"]', "languages: 'jp' is not known; there are ar, de"),
         ('languages = ["ja", "zh"]', 'keys = ["law"]', "keys: 'law' is not known.*--api-key-file"),
+        ("[[rules]]", '[decider]\npolcy = "x"\n[[rules]]', "'polcy', which nobody knows; did you mean policy"),
+        ("[[rules]]", "[decider]\n[[rules]]", r"\[decider\].*missing required field `policy`"),
+        (
+            "[[rules]]",
+            '[decider]\npolicy = "starting"\ntiers = { small = "smal" }\n[[rules]]',
+            r"\[decider\] tiers has 'smal', which is no tier; did you mean small",
+        ),
+        (
+            "[[rules]]",
+            '[decider]\npolicy = "starting"\nthreshold = nan\n[[rules]]',
+            r"\[decider\] threshold is nan; it must be a number",
+        ),
         ("local_only = true", "", "number 2 says what it is for, and not what shall happen"),
         ('headers = { X-Team = "law" }', "", "number 2 has no condition"),
         ("LARGE_KEY", "OTHER_KEY", "takes its key from the environment's OTHER_KEY, which is not there"),

@@ -112,6 +112,11 @@ def serve_tiers(
         access_log=access_log,
     )
     found = read_tiers(tiers, os.environ, keys=gateway_keys(access))
+    decider = None
+    if found.deciding is not None:
+        from octavo.routing.policy_decider import PolicyDecider
+
+        decider = PolicyDecider.of(found, tiers.parent)
     if check:
         _show(found)
         return
@@ -119,6 +124,7 @@ def serve_tiers(
     configure(log_format, log_level)
     run_gateway(
         found,
+        decider=decider,
         host=host,
         port=port,
         access=access,
@@ -133,7 +139,8 @@ def _show(tiers: Tiers) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{len(tiers.all)} tiers, the default is {tiers.general.default}")
+    who = f"{tiers.deciding.policy} decides" if tiers.deciding else f"the default is {tiers.general.default}"
+    table = Table(title=f"{len(tiers.all)} tiers, {who}")
     for name in ("tier", "where", "model", "context", "abilities", "price in, cached, out", "then"):
         table.add_column(name)
     for tier in tiers.all:

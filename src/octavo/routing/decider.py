@@ -1,4 +1,7 @@
-"""Who chooses a tier for what rules leave open. Knows prompts, no HTTP: a decider says a tier, a score and why."""
+"""Who chooses a tier for what rules leave open: a decider says a tier, a score and why. Knows prompts, no HTTP.
+
+The one that learns is in policy_decider: this module is imported by every gateway, and needs no NumPy.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,12 @@ class Verdict:
 
 
 class Decider(Protocol):
-    """Called on the event loop for each request that no rule has settled, so it takes milliseconds at most."""
+    """Asked for each request that no rule has settled."""
 
-    def decide(self, prompt: str) -> Verdict:
-        """`prompt`: the last that the user said; "" where that is not text. Raises nothing: who is not sure says so
-        and names the tier for that case."""
+    async def decide(self, prompt: str) -> Verdict:
+        """`prompt`: the last that the user said; "" where that is not text. Other requests' streams wait while it
+        computes, so what takes longer than a millisecond or two belongs in a thread. Raises nothing: who is not sure
+        says so, and names the tier for that case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,6 @@ class DefaultTier:
 
     tier: str
 
-    def decide(self, prompt: str) -> Verdict:
+    async def decide(self, prompt: str) -> Verdict:
         """The default tier, whatever is asked."""
         return Verdict(self.tier, None, "default tier")

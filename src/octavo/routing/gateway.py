@@ -141,7 +141,7 @@ class Gateway:
 
     # Deciding.
 
-    def decide(self, asked: Asked) -> Course:
+    async def decide(self, asked: Asked) -> Course:
         """Who shall answer, and who stands in. Raises ClientError for a request that no tier can take."""
         choice = choose(asked, self.tiers)
         if asked.path == EMBEDDINGS:
@@ -149,7 +149,7 @@ class Gateway:
         if choice.tier is not None:
             verdict, chosen = Verdict(choice.tier.name, None, choice.reason), choice.tier
         else:
-            verdict = self.decider.decide(asked.prompt)
+            verdict = await self.decider.decide(asked.prompt)
             chosen = self._able(verdict.tier, choice)
             if chosen.name != verdict.tier:
                 reason = f"{verdict.reason}; {verdict.tier} is not able"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from octavo.routing.bill import Price
 from octavo.routing.language import LANGUAGES
 from octavo.routing.nearest import nearest
 from octavo.routing.rules import Rule
-from octavo.routing.tiers import Ability, General, Tier, Tiers, standing_in
+from octavo.routing.tiers import Ability, Deciding, General, Tier, Tiers, standing_in
 
 __all__ = ["read_tiers"]
 
@@ -73,7 +74,7 @@ def read_tiers(path: Path, environment: Mapping[str, str], *, keys: Sequence[str
 
 
 def _tiers(found: dict[str, Any], environment: Mapping[str, str], keys: Sequence[str]) -> Tiers:
-    _check_names(found, ("gateway", "tiers", "rules"), "the file")
+    _check_names(found, ("gateway", "tiers", "rules", "decider"), "the file")
     general = _taken(found.get("gateway", {}), General, "[gateway]")
     for name, least in _BOUNDS.items():
         if (value := getattr(general, name)) < least:
@@ -102,7 +103,7 @@ def _tiers(found: dict[str, Any], environment: Mapping[str, str], keys: Sequence
         raise SettingsError(
             "local_only is asked for, and no tier is local; a tier on another machine of yours says local = true."
         )
-    return Tiers(tiers, general, made)
+    return Tiers(tiers, general, made, _deciding(found["decider"], names) if "decider" in found else None)
 
 
 def _check_written(written: Mapping[str, _Tier], general: General) -> None:
@@ -251,6 +252,16 @@ def _rule(number: int, table: object, names: Sequence[str], keys: Sequence[str])
                 raise SettingsError(f"{where} {what}: {one!r} is not known; {nearest(one, known)}")
     lowered = {name.lower(): value for name, value in rule.headers.items()}
     return msgspec.structs.replace(rule, headers=lowered)
+
+
+def _deciding(table: object, names: Sequence[str]) -> Deciding:
+    deciding = _taken(table, Deciding, "[decider]")
+    for name in deciding.tiers.values():
+        if name not in names:
+            raise SettingsError(f"[decider] tiers has {name!r}, which is no tier; {nearest(name, names)}")
+    if deciding.threshold is not None and not math.isfinite(deciding.threshold):
+        raise SettingsError(f"[decider] threshold is {deciding.threshold}; it must be a number.")
+    return deciding
 
 
 def _taken(table: object, kind: type[_Struct], where: str) -> _Struct:

@@ -16,7 +16,7 @@ from octavo.errors import SettingsError
 from octavo.routing.bill import Price
 from octavo.routing.rules import Rule
 
-__all__ = ["Ability", "General", "Tier", "Tiers", "standing_in"]
+__all__ = ["Ability", "Deciding", "General", "Tier", "Tiers", "standing_in"]
 
 Ability = Literal["tools", "json", "images"]
 
@@ -41,6 +41,17 @@ class General(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = "USD"
     require_prices: bool = False
     """A tier without prices is refused at the start."""
+
+
+class Deciding(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides for what rules leave open: the table [decider]."""
+
+    policy: str
+    """A file that `octavo route train` made, `starting`, or the name or the file of a policy to begin with."""
+    tiers: dict[str, str] = {}
+    """By the policy's name for a tier, our own, where they differ."""
+    threshold: float | None = None
+    """Instead of the policy's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +102,8 @@ class Tiers:
     """The cheapest first."""
     general: General
     rules: tuple[Rule, ...] = ()
+    deciding: Deciding | None = None
+    """None: the default tier answers what no rule names a tier for."""
 
     def __getitem__(self, name: str) -> Tier:
         return self.by_name[name]

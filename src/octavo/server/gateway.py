@@ -186,7 +186,7 @@ async def _answered(request: Request, path: str) -> Response:
     key = None if allowance is None else allowance.key.name
     before_s = time.perf_counter()
     asked = Asked.read(path, raw, headers, key, arrived_s)
-    course = gateway.decide(asked)
+    course = await gateway.decide(asked)
     state.metrics.on_decision(time.perf_counter() - before_s)
     return _Relay(gateway, course)
 
