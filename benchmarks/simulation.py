@@ -3,7 +3,8 @@
 
 `--azure`: a trace, such as an hour of Azure's conversations, on one A100 with Llama-3-8B. `--million`: chat requests
 over 100 of these behind a router. `--growth`: the same load for ten times as long: time and memory for each request
-must not grow. Every run is a process of its own on one core, measures included; its progress is on standard error.
+must not grow, nor from tenth to tenth of the longer run once its sessions have begun. Every run is a process of its own
+on one core, measures included; its progress is on standard error.
 
 The limit is how fast the machine calls Python's functions, which is measured beside each run: where others use the same
 cores, it takes longer to call them, and so does the run.
@@ -18,6 +19,7 @@ import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -40,6 +42,7 @@ __all__: list[str] = []
 _ROUTER: RouterName = "least-loaded"
 _TOLD_EVERY_S = 5.0
 _CALLS = 200_000
+_ENDLESS = 1 << 62
 
 
 class Outcome(NamedTuple):
@@ -58,6 +61,8 @@ class Outcome(NamedTuple):
     before_mib: float
     """Resident at most before the run, and after all."""
     peak_mib: float
+    tenths_ms: list[float]
+    """Processor time of each answer, without measures, from tenth to tenth of the answers."""
     call_ns: float
     """How long a call of a small Python function takes: of the median stretch, before and behind the run."""
 
@@ -70,9 +75,12 @@ def run(name: str, workload: Workload, replicas: int) -> Outcome:
     calls_ns = _calls_ns()
     before_mib, wall_s, cpu_s = _peak_mib(), time.perf_counter(), time.process_time()
     told_s = wall_s
+    spent = [(0, cpu_s)]
 
     def tell(done: int, now_s: float) -> None:
         nonlocal told_s
+        if done >= len(spent) * (workload.requests or _ENDLESS) // 10:
+            spent.append((done, time.process_time()))
         at_s = time.perf_counter()
         if at_s - told_s > _TOLD_EVERY_S:
             told_s = at_s
@@ -102,6 +110,10 @@ def run(name: str, workload: Workload, replicas: int) -> Outcome:
         measures_s=time.process_time() - measures_s,
         before_mib=before_mib,
         peak_mib=_peak_mib(),
+        tenths_ms=[
+            (until_s - from_s) / max(until - first, 1) * 1e3
+            for (first, from_s), (until, until_s) in pairwise(spent)
+        ],
         call_ns=statistics.median(calls_ns + _calls_ns()),
     )
 
@@ -191,6 +203,7 @@ def main() -> None:
         short, long = (one for one in outcomes if one.name.startswith("growth"))
         ratio = (long.cpu_s / long.requests) / (short.cpu_s / short.requests)
         print(f"{long.requests / short.requests:g} times the requests: {ratio:.2f} times the time for each")
+        print(f"ms a request, by tenths: {' '.join(f'{one:.3f}' for one in long.tenths_ms)}")
 
 
 if __name__ == "__main__":

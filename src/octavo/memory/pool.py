@@ -66,6 +66,10 @@ class BlockPool:
     def allocate(self, count: int) -> list[int]:
         """Take `count` blocks with one reference each. O(count). Raises OutOfBlocks and takes nothing if short."""
         free, kept, references = self._free, self._kept, self._references
+        if count == 1 and free:  # a decode's
+            block = free.popitem(last=False)[0]
+            references[block] = 1
+            return [block]
         if count > len(free) + len(kept):
             raise OutOfBlocks(f"{count} blocks wanted, {self.free} free")
         fresh = min(count, len(free))
