@@ -40,7 +40,7 @@ def test_memory_grows_as_far_as_there_is_some() -> None:
     def memory(**changed: object) -> list[str]:
         few = msgspec.structs.replace(SETTING, num_blocks=64, block_size=16)
         one = server(few, block_bytes=1 << 20, **changed)
-        return [knob.option for knob in knobs(one, 0.02, guessed=False) if knob.name.startswith("memory")]
+        return [knob.option for knob in knobs(one, 0.02, guessed=False) if knob.name.startswith("K and V")]
 
     assert memory() == ["--kv-memory 128MiB", "--kv-memory 256MiB", "--kv-memory 512MiB"]
     assert memory(free_memory_bytes=100 << 20) == ["--kv-memory 128MiB"]

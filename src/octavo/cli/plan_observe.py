@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from octavo.bench.shown import label_of
 from octavo.bench.slo import Slo
 from octavo.bench.watched import Watched, observe
 from octavo.cli.results import NOT_MET, NOT_VALID, check_outputs
@@ -29,6 +28,7 @@ from octavo.planning.observation_words import (
     advice_lines,
     brings,
     check_rows,
+    remedy_heads,
     remedy_rows,
     settings_words,
     verdict,
@@ -37,6 +37,9 @@ from octavo.planning.rehearsal import Rehearsal, Rehearsed, rehearse
 from octavo.planning.remedies import SHOWN
 
 __all__ = ["AskedOf", "look_at"]
+
+_NARROW = tuple(name for name in SHOWN if name != "ttft_p50")
+"""What the lines of a terminal have room for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,10 +158,8 @@ def _print(told: Observation, console: Console) -> None:
         check.add_row(*row)
     console.print(check)
     if told.remedies:
-        table = Table(
-            "one option changed", "", *(label_of(name) for name in SHOWN), "", box=None, pad_edge=False
-        )
-        for row in remedy_rows(told, SHOWN):
+        table = Table("one option changed", *remedy_heads(_NARROW), "", box=None, pad_edge=False)
+        for row in remedy_rows(told, _NARROW):
             table.add_row(*row)
         console.print()
         console.print(table)

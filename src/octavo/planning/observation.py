@@ -54,6 +54,8 @@ class Observation(msgspec.Struct, kw_only=True):
     trusted: bool
     """The simulation tells the server as it was, so that what it says of changes is worth something."""
     binds: Binding | None = None
+    same: Remedy | None = None
+    """The server as it is, for the draws that changes are compared in."""
     remedies: list[Remedy] = []
     """All that was tried, the best first."""
     best: Remedy | None = None
@@ -198,9 +200,8 @@ def _try(
         judged(one, off, pairs, slo)
     told.simulations += 1 + len(changes) + len(outcomes)
     told.remedies = sorted(ranked, key=_rank)
-    if slo is not None:
-        nothing = judged(Remedy(knob="", value="", option=""), off, [(one, one) for one in base], slo)
-        told.meets = nothing.meets
+    told.same = judged(Remedy(knob="", value="as it is", option=""), off, [(one, one) for one in base], slo)
+    told.meets = told.same.meets
     told.best = best_of((one for one in told.remedies if one.sure), slo if told.meets is False else None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from octavo.bench.shown import label_of
 from octavo.charts.figure import Axis, Figure, Series
 from octavo.charts.page import Code, Note, Page, Part, Section, Table, Text
 from octavo.planning.observation import Observation
@@ -10,6 +9,7 @@ from octavo.planning.observation_words import (
     advice_lines,
     brings,
     check_rows,
+    remedy_heads,
     remedy_rows,
     settings_words,
     verdict,
@@ -42,13 +42,13 @@ def observation_page(told: Observation) -> Page:
 def _remedies(told: Observation) -> list[Part]:
     if not told.remedies:
         return []
-    head = ["option", "value", *(label_of(name) for name in SHOWN), ""]
+    head = ["option", *remedy_heads(SHOWN), ""]
     return [
         Table(
             caption="One option changed, all else as it is",
             head=head,
             rows=remedy_rows(told, SHOWN),
-            words=(0, 1, len(head) - 1),
+            words=(0, len(head) - 1),
         )
     ]
 

@@ -7,7 +7,16 @@ from octavo.planning.observation import Observation
 from octavo.planning.remedies import Check, Effect, Remedy
 from octavo.planning.words import BINDS
 
-__all__ = ["advice_lines", "brings", "check_rows", "effect_of", "remedy_rows", "settings_words", "verdict"]
+__all__ = [
+    "advice_lines",
+    "brings",
+    "check_rows",
+    "effect_of",
+    "remedy_heads",
+    "remedy_rows",
+    "settings_words",
+    "verdict",
+]
 
 
 def verdict(told: Observation) -> str:
@@ -90,12 +99,22 @@ def check_rows(told: Observation) -> list[list[str]]:
 
 
 def remedy_rows(told: Observation, names: tuple[str, ...]) -> list[list[str]]:
-    """One for each change that was tried: the option, its value, the numbers, a word."""
-    rows = [["as it is", "", *(show(name, told.seen.get(name)) for name in names), ""]]
-    for one in told.remedies:
-        values = [show(name, one.effects[name].value) if name in one.effects else "–" for name in names]
-        rows.append([one.knob, one.value, *values, _word(told, one)])
+    """One for each change that was tried: the option and its value, the numbers, a word. Rates have no unit."""
+    rows = []
+    for one in [] if told.same is None else [told.same, *told.remedies]:
+        values = [_plain(name, one.effects[name].value) if name in one.effects else "–" for name in names]
+        title = f"{one.knob}: {one.value}" if one.knob else one.value
+        rows.append([title, *values, _word(told, one) if one.knob else ""])
     return rows
+
+
+def remedy_heads(names: tuple[str, ...]) -> list[str]:
+    """Of these rows, but the first and the last."""
+    return ["Tokens/s" if name == "output_rate" else label_of(name) for name in names]
+
+
+def _plain(name: str, value: float | None) -> str:
+    return show(name, value).removesuffix(" tokens/s")
 
 
 def effect_of(name: str, effect: Effect) -> str:
@@ -108,11 +127,11 @@ def _word(told: Observation, one: Remedy) -> str:
     if one.unfit is not None:
         return "impossible"
     if told.slo is not None and one.meets:
-        return "meets the target"
+        return "meets it"
     if one.helps:
         return "better"
     if one.better:
-        return "better and worse"
+        return "mixed"
     return "worse" if one.worse else "little"
 
 

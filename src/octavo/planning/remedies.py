@@ -102,9 +102,8 @@ class Remedy(msgspec.Struct, kw_only=True):
 
 def checks(seen: dict[str, float | None], simulated: Rehearsed) -> list[Check]:
     """How far off the simulation is."""
-    names = dict.fromkeys(
-        [*_TRUSTED, "e2e_p95", "itl_p99", "server_running", "server_waiting", "cached_share"]
-    )
+    others = ("server_running", "server_waiting", "cached_share")
+    names = dict.fromkeys([*_TRUSTED, *SHOWN, *others])
     return [Check(name=name, seen=seen.get(name), simulated=simulated.values.get(name)) for name in names]
 
 

@@ -157,7 +157,7 @@ def _memory(server: Server, here: Setting) -> Iterator[Knob]:
             return
         option = f"--kv-memory {_size(nbytes)}" if share is None else f"--memory-utilization {share:g}"
         setting = msgspec.structs.replace(here, num_blocks=blocks)
-        yield Knob("memory for K and V", _size(nbytes), option, setting)
+        yield Knob("K and V", _size(nbytes), option, setting)
 
 
 def _size(nbytes: int) -> str:
