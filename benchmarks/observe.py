@@ -36,7 +36,7 @@ input = { kind = "lognormal", parts = [{ median = 120, sigma = 0.6 }], max = 600
 output = { kind = "lognormal", parts = [{ median = 60, sigma = 0.5 }], max = 300 }
 
 [[prefix]]
-tokens = 200
+tokens = PREFIX
 """
 
 
@@ -90,14 +90,17 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=18473)
     parser.add_argument("--load", type=float, default=0.85)
     parser.add_argument("--for", dest="seconds", type=int, default=60)
+    parser.add_argument(
+        "--prefix", type=int, default=200, help="tokens of the instruction that all prompts begin with"
+    )
     asked, bad = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         workload = folder / "workload.toml"
-        workload.write_text(WORKLOAD, encoding="utf-8")
+        workload.write_text(WORKLOAD.replace("PREFIX", str(asked.prefix)), encoding="utf-8")
         record = folder / "record.json"
         with serving(asked.model, asked.port, bad) as url:
-            most = benched(url, workload, record, "--clients", "8", "--requests", "60", "--seed", "1").value(
+            most = benched(url, workload, record, "--clients", "8", "--requests", "24", "--seed", "1").value(
                 "request_rate"
             )
             assert most
