@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Here", "HereFound", "HereSearch", "Settled", "sizes"]
 
 _MIB = 1 << 20
-_SIZES = 8
+_SIZES = 10
 """Memories, each half as large as the one before."""
 _ROUNDS = 4
 _HELPS = 0.02
@@ -107,7 +107,7 @@ def sizes(calibrations: Sequence[Calibration], kv_bytes_per_token: float, longes
     """Powers of two of MiB, up to what the largest of the measured servers had and down to one request of `longest`
     tokens; at least the largest. Raises InvalidParameter where that is less than a MiB."""
     most = max(one.limits.num_blocks * one.limits.block_size for one in calibrations) * kv_bytes_per_token
-    found = [size * _MIB for size in (1 << place for place in range(20)) if size * _MIB <= most * 1.001]
+    found = [size * _MIB for size in (1 << place for place in range(20)) if size * _MIB <= most * 1.02]
     if not found:
         raise InvalidParameter(
             f"The calibrated server had {most / _MIB:.2g} MiB for K and V; name sizes with --kv-memory."
