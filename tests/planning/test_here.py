@@ -152,6 +152,7 @@ def test_fewer_threads_come_before_less_memory() -> None:
     assert [one.met for one in plan.options if one.threads == 1] == [False] * len(MEMORIES)
 
 
+@pytest.mark.slow
 def test_equal_questions_have_equal_answers() -> None:
     plans = [searched("ttft_p95<400ms", here(budgets=(512, 128)))[1] for _ in range(2)]
     assert msgspec.json.encode(plans[0]) == msgspec.json.encode(plans[1])
@@ -163,6 +164,7 @@ def test_what_the_machine_cannot_do_has_no_best() -> None:
     assert {one.met for one in plan.options} == {False} and len(plan.options) == 2 * len(MEMORIES)
 
 
+@pytest.mark.slow
 def test_speculation_is_a_knob_and_its_command_line_says_so() -> None:
     found, plan, _ = searched("tpot_p95<12ms", here(speculations=("off", "0.9"), kv_memories=MEMORIES[-1:]))
     assert found.best is not None and found.best.choice.server.speculation == "0.9"

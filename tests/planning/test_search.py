@@ -162,6 +162,7 @@ def test_what_costs_more_than_twice_the_best_is_not_simulated() -> None:
     assert any("b200" in name for name in plan.left_out["Costs more than twice the best, at the least."])
 
 
+@pytest.mark.slow
 def test_guesses_are_a_knob_and_let_a_machine_keep_what_it_could_not() -> None:
     """A step of llama-3-8b takes an L4 some 70 ms: no answer has a token every 50 ms without guesses that are right."""
     space = msgspec.structs.replace(SMALL, hardware=("l4",), weight_bits=(16,), speculations=("off", "0.9"))
@@ -177,6 +178,7 @@ def test_guesses_are_a_knob_and_let_a_machine_keep_what_it_could_not() -> None:
     assert drafted.start("l4", 16, 1, "off").draft_model is None
 
 
+@pytest.mark.slow
 def test_replicas_that_die_are_simulated_with_the_plan() -> None:
     space = msgspec.structs.replace(SMALL, hardware=("rtx4090",), weight_bits=(8,))
     sound, _, _ = searched("ttft_p95<400ms", space)

@@ -36,6 +36,7 @@ def test_the_threshold_meets_the_quality_and_no_larger_one_does() -> None:
     assert again == found
 
 
+@pytest.mark.slow
 def test_fewer_rows_are_less_sure() -> None:
     many, few = (for_quality(*_arranged(rows(count)), 0.9) for count in (1500, 250))
     assert few.threshold.high - few.threshold.low > many.threshold.high - many.threshold.low
@@ -47,6 +48,7 @@ def _arranged(
     return made[0], made[1], TWO, made[2]
 
 
+@pytest.mark.slow
 def test_a_budget_is_kept_and_used_up() -> None:
     probabilities, correct, groups = rows(1000)
     costs = np.broadcast_to(np.array([0.001, 0.01]), (1000, 2))

@@ -28,6 +28,7 @@ def test_two_tiers_are_a_sort_by_the_difference() -> None:
     assert found.cpt80[0] == pytest.approx(np.argmax(reached >= 0.8) / 400, abs=1 / 400)
 
 
+@pytest.mark.slow
 def test_a_score_that_knows_nothing_is_near_a_random_mix() -> None:
     _, correct = made(20_000, 1)
     correct[:, 1] |= np.random.default_rng(5).random(20_000) < 0.3

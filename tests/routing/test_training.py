@@ -153,6 +153,7 @@ def test_an_embedding_is_the_same_alone_and_among_others(model_path: Path, tmp_p
         Embedder(str(model_path), layers=99)
 
 
+@pytest.mark.slow
 def test_an_expert_that_is_wrong_does_not_count() -> None:
     random = np.random.default_rng(0)
     right = random.random((400, 2)) < 0.7

@@ -133,6 +133,7 @@ def test_a_known_beginning_goes_where_it_went_unless_that_one_has_too_much_to_do
     assert small.choose(beginning, loads(5, 1)) == 1, "forgotten"
 
 
+@pytest.mark.slow
 def test_a_router_that_knows_prefixes_finds_more_of_them() -> None:
     requests = made("agent", 40, 1.0)
     found = {}

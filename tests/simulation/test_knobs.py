@@ -62,7 +62,13 @@ def answered(run: Run, replica: Replica, answers: int) -> None:
     }
 
 
-@pytest.mark.parametrize(("policy", "allocator"), list(product(POLICIES, ALLOCATORS)))
+@pytest.mark.parametrize(
+    ("policy", "allocator"),
+    [
+        pytest.param(*one, marks=() if one == ("stall-free", "paged") else pytest.mark.slow)
+        for one in product(POLICIES, ALLOCATORS)
+    ],
+)
 def test_every_policy_and_allocator_with_cache_answers_and_guesses(
     policy: PolicyName, allocator: AllocatorName
 ) -> None:

@@ -90,6 +90,7 @@ def waits_us(arrivals_us: list[int], service_us: int) -> list[int]:
     return waits
 
 
+@pytest.mark.slow
 def test_one_server_with_a_fixed_service_time_is_the_queue_of_the_formula() -> None:
     """M/D/1 with one slot and one token an answer: each wait by Lindley's recursion, and their mean by Pollaczek and
     Khinchine: ρ s / (2 (1 − ρ))."""
