@@ -98,6 +98,8 @@ def test_a_request_too_long_for_one_tier_goes_to_the_next_and_too_long_for_all_s
         stage.servers["large"].script = too_long
         with pytest.raises(InvalidParameter, match=r"too long: small: it answers 400 \(too long\); large"):
             await stage.ask()
+        assert stage.ended[-1].headers()["x-octavo-tier"] == "none"
+        assert stage.ended[-1].reason == "default tier; small context; large context"
         assert stage.gateway.places["small"].breaker.state(0.0) == "closed"
 
     played({"small": too_long, "large": whole()}, use, tmp_path)

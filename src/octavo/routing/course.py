@@ -58,15 +58,7 @@ class Course:
     def tier(self) -> str | None:
         """Who answered, or answers."""
         last = self.attempts[-1] if self.attempts else None
-        begun = last is not None and last.outcome in (
-            None,
-            "answered",
-            "refused",
-            "broken",
-            "left",
-            "context",
-        )
-        return last.tier if begun and last is not None else None
+        return last.tier if last is not None and last.first_s is not None else None
 
     @property
     def cost(self) -> float | None:
@@ -78,7 +70,7 @@ class Course:
     def reason(self) -> str:
         """Why the tier that answered did, in a line."""
         failed: dict[str, str] = {}
-        for attempt in self.attempts[:-1]:
+        for attempt in self.attempts[: None if self.tier is None else -1]:
             failed[attempt.tier] = attempt.outcome or ""
         told = [f"{name} {outcome}" for name, outcome in failed.items() if name != self.tier]
         if self.tier != self.verdict.tier and self.verdict.tier not in failed:
