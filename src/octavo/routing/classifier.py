@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -106,10 +107,18 @@ class Kernel:
 
     def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """[rows, kept + signs] to [rows, tiers]."""
-        squares = (rows**2).sum(axis=1)[:, None] + (self.landmarks.astype(np.float64) ** 2).sum(axis=1)
-        distances = np.maximum(squares - 2 * rows @ self.landmarks.T, 0)
-        found: NDArray[np.float64] = np.exp(-self.gamma * distances) @ self.weights + self.bias
+        points, squares, weights = self._wide
+        distances = np.maximum((rows**2).sum(axis=1)[:, None] + squares - 2 * rows @ points, 0)
+        found: NDArray[np.float64] = np.exp(-self.gamma * distances) @ weights + self.bias
         return found
+
+    @cached_property
+    def _wide(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Landmarks [kept + signs, landmarks], their squared lengths [landmarks], and the weights, as sums take them:
+        widening them for each prompt would take longer than the sums."""
+        points = self.landmarks.astype(np.float64)
+        squares: NDArray[np.float64] = (points**2).sum(axis=1)
+        return np.ascontiguousarray(points.T), squares, self.weights.astype(np.float64)
 
 
 @dataclass(frozen=True)
