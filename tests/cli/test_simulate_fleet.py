@@ -30,6 +30,7 @@ def test_failures_are_counted_from_one_and_may_last_for_ever() -> None:
     [
         (("replica 4 at 3s",), None, "names replica 4, and there are 3"),
         (("replica 0 at 3s",), None, "counted from 1"),
+        (("1 at 3s for 0s",), None, "has not died"),
         (("the second",), None, "write 'replica 2 at 30s for 60s'"),
         (("1 at 3s", "1 at 5s"), None, "when it is dead already"),
         (("1 at 3s",), 60.0, "drop one of them"),
@@ -70,6 +71,8 @@ def test_options_become_a_fleet() -> None:
         ({"autoscale": "8:2"}, "the smaller number first"),
         ({"autoscale": "0:0"}, "such as 1:8"),
         ({"autoscale": "1:2", "scale_target": 0.0}, "--scale-target is 0"),
+        ({"autoscale": "1:2", "scale_every": 1e-6}, "--scale-every is 1e-06 s; give at least 0.1 s"),
+        ({"autoscale": "0:2", "cold_start": 1e9}, "at most a day"),
         ({"autoscale": "1:2", "replicas": 3}, "leave out --replicas"),
         ({"cold_start": 5.0}, "--cold-start is for --autoscale"),
         ({"prefill_replicas": 1}, "give --decode-replicas too"),

@@ -31,7 +31,7 @@ most_running = 8
 local = true
 
 [tiers.hosted]
-url = "api.example.com/v1"
+url = "https://api.example.com/v1"
 model = "huge"
 price = "gpt-4.1"
 
@@ -57,7 +57,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     small, large, hosted = tiers.all
     assert tiers.names == ("small", "large", "hosted")
     assert (small.base.url, large.base.url) == ("http://127.0.0.1:8000/v1", "https://llm.example.org/api/v2")
-    assert hosted.base.url == "http://api.example.com/v1"
+    assert hosted.base.url == "https://api.example.com/v1"
     assert [tier.local for tier in tiers.all] == [True, True, False]
     assert (large.key, large.most_running, small.context) == ("k", 8, 8192)
     assert small.abilities == {"tools", "json"}

@@ -25,6 +25,8 @@ from octavo.timing.clock import microseconds
 __all__ = ["Fleet", "Split", "Start", "fleet_of", "places_table"]
 
 _SPELLING = re.compile(r"(?:replica )?(?P<number>\d+) at (?P<at>\S+?)(?: for (?P<lasts>\S+))?", re.IGNORECASE)
+_LEAST_EVERY_S, _LONGEST_S = 0.1, 86_400.0
+"""Of times of autoscaling: each look at the load is an event, while nothing else happens too."""
 _SHOWN = 16
 """Replicas in a table; of more only the ends of the range are of interest."""
 _OF_SCALING = {
@@ -170,7 +172,12 @@ class Fleet:
         at_us = microseconds(parse_duration(found["at"]))
         if found["lasts"] is None:
             return Failure(number - 1, at_us, None)
-        return Failure(number - 1, at_us, at_us + max(microseconds(parse_duration(found["lasts"])), 1))
+        lasts_us = microseconds(parse_duration(found["lasts"]))
+        if not lasts_us:
+            raise InvalidParameter(
+                f"--fail is {text!r}, and who is dead for no time has not died; write for how long."
+            )
+        return Failure(number - 1, at_us, at_us + lasts_us)
 
 
 def fleet_of(options: Mapping[str, Any], given: frozenset[str]) -> Fleet:
@@ -207,9 +214,17 @@ def _scaling(options: Mapping[str, Any], given: frozenset[str]) -> Scaling | Non
         raise InvalidParameter(
             f"--autoscale is {text!r}; write the fewest and the most servers, such as 1:8, at most 10000."
         )
-    for name in ("scale_target", "scale_every"):
-        if not options[name] > 0:
-            raise InvalidParameter(f"--{name.replace('_', '-')} is {options[name]:g}; give more than 0.")
+    if not options["scale_target"] > 0:
+        raise InvalidParameter(f"--scale-target is {options['scale_target']:g}; give more than 0.")
+    if options["scale_every"] < _LEAST_EVERY_S:
+        raise InvalidParameter(
+            f"--scale-every is {options['scale_every']:g} s; give at least {_LEAST_EVERY_S:g} s."
+        )
+    for name in ("scale_every", "cold_start", "scale_down_after"):
+        if options[name] > _LONGEST_S:
+            raise InvalidParameter(
+                f"--{name.replace('_', '-')} is {options[name]:g} s; at most a day is simulated."
+            )
     values = {field: options[name] for name, field in _OF_SCALING.items()}
     return Scaling(least=int(found[1]), most=int(found[2]), **values)
 

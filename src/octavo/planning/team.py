@@ -107,7 +107,7 @@ def room(room: Room, sheet: Sheet, name: str = "") -> int:
     )
     sheet.line(f"{name}left", text, left / gb, "GB")
     if left < 0:
-        sheet.note(f"{name or 'The model'}: the weights do not fit.")
+        sheet.note(f"{name or 'The model: '}the weights do not fit.")
         return 0
     text = f"{figure(left / mib)} MiB ÷ {figure(each / mib)} MiB, rounded down"
     return int(sheet.line(f"{name}requests at once", text, int(left / each), "requests"))

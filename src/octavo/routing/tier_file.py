@@ -164,11 +164,13 @@ def _tier(
 
 def _base(name: str, url: str) -> Address:
     """As OpenAI's clients take a base URL: all that stands before /chat/completions; a host alone gets its /v1."""
+    if "://" not in url:
+        raise SettingsError(f"[tiers.{name}] url is {url!r}; write it whole, such as http://127.0.0.1:8000.")
     try:
         found = Address.parse(url)
     except BenchError as error:
         raise SettingsError(f"[tiers.{name}] url: {error}") from None
-    path = urlsplit(url if "://" in url else f"http://{url}").path.rstrip("/")
+    path = urlsplit(url).path.rstrip("/")
     for end in ("/chat/completions", "/completions", "/models"):
         path = path.removesuffix(end)
     return Address(found.scheme, found.host, found.port, path or "/v1")
