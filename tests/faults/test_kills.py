@@ -54,7 +54,7 @@ async def test_kill_9_twenty_times_changes_no_answer() -> None:
 async def test_a_stopped_engine_is_not_ready_until_it_goes_on() -> None:
     """Case 35: SIGSTOP for ten seconds. Readiness is 503 meanwhile, liveness is not; no token is lost."""
     with serving() as (url, server):
-        streams = Streams(url, bodies()[::4])
+        streams = Streams(url, bodies(500)[::4])
         undisturbed = await streams.once()
         again = asyncio.create_task(streams.once())
         await asyncio.sleep(1)
@@ -66,6 +66,7 @@ async def test_a_stopped_engine_is_not_ready_until_it_goes_on() -> None:
         while time.monotonic() < began + 10:
             await asyncio.sleep(0.5)
             states.add((await _status(url, "/health/ready"), await _status(url, "/health/live")))
+        assert not again.done()
         assert states == {(200, 200), (503, 200)}
         assert (await _status(url, "/health/ready")) == 503
         os.kill(engine.pid, signal.SIGCONT)
