@@ -31,6 +31,7 @@ class Second:
     def __init__(self, scheduler: Scheduler, by_first: dict[int, int]) -> None:
         self._scheduler, self._by_first = scheduler, by_first
         self.accepted_at: list[int] = []
+        self.reached_at: list[int] = []
         self.accepted = 0
 
     def propose(self) -> tuple[Draft, ...]:
