@@ -18,11 +18,9 @@ import argparse
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +28,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.plans import served
 from octavo.bench import client
 from octavo.bench.measures import measure
 from octavo.bench.record import Chunk, Exchange, Kind, Run
@@ -221,26 +220,6 @@ def compare(
     return [row for place, case in enumerate(made) for row in rows(where, case, measured[place])]
 
 
-@contextmanager
-def served(model: str, port: int) -> Iterator[str]:
-    """`octavo serve` in a process of its own: its URL."""
-    command = [
-        sys.executable, "-m", "octavo", "serve", model, "--port", str(port), "--speculation", "off",
-        "--kv-memory", str(KV_BYTES), "--log-level", "warning",
-    ]  # fmt: skip
-    for name, value in LIMITS.items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        if not process.stdout.readline():
-            raise RuntimeError("the server did not start")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
 def in_engine(arguments: argparse.Namespace, console: Console) -> list[dict[str, object]]:
     model = open_model(arguments.model)
     settings = {"model_dir": str(model.dir), "speculation": "off", "kv_memory_bytes": KV_BYTES, **LIMITS}
@@ -257,7 +236,10 @@ def in_engine(arguments: argparse.Namespace, console: Console) -> list[dict[str,
 
 
 def over_http(arguments: argparse.Namespace, console: Console) -> list[dict[str, object]]:
-    with served(arguments.model, arguments.port) as url, asyncio.Runner() as loop:
+    command = ["serve", arguments.model, "--speculation", "off", "--kv-memory", str(KV_BYTES)]
+    for name, value in LIMITS.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    with served(command, arguments.port) as url, asyncio.Runner() as loop:
         target = loop.run(discover(url))
         console.print("http: calibrating")
         knobs = Knobs(**LIMITS)

@@ -10,8 +10,9 @@ import pytest
 from octavo.backends.base import Limits
 from octavo.bench.target import discover
 from octavo.bench.watched import Watched
+from octavo.simulation.calibrate_engine import AT_ONCE
 from octavo.simulation.calibrate_server import Knobs, calibrate_server
-from octavo.simulation.calibrate_told import AT_ONCE, listening, traffic
+from octavo.simulation.calibrate_told import listening, traffic
 from octavo.simulation.calibrated import Calibration
 from octavo.simulation.measured import Measured
 from octavo.simulation.replica import Replica

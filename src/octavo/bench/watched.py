@@ -96,10 +96,10 @@ async def observe(
     key: str | None = None,
     insecure: bool = False,
     stop: asyncio.Event | None = None,
-    begun: Callable[[Watched], None] = lambda found: None,
+    begun: Callable[[Watched], None] | None = None,
     told: Callable[[float, int], None] = lambda seconds, requests: None,
 ) -> Watched:
-    """Watch the server for so long, or until `stop` is set. `begun`: called once the server has said how it is set;
+    """Watch the server for so long, or until `stop` is set. `begun`: called when the server has said how it is set;
     `told`: called with seconds and answers so far. `insecure`: any certificate will do.
 
     Raises BenchError for a server that cannot be reached, that wants another key, or that is none of ours.
@@ -123,8 +123,9 @@ async def observe(
                     )
             elif loop.time() - begun_s >= for_s:
                 break
-            else:
+            elif begun is not None:
                 begun(found)
+                begun = None
             told(loop.time() - begun_s, len(found.answered))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(reader.ended.wait(), _TICK_S)

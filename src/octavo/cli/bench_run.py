@@ -36,7 +36,7 @@ from octavo.bench.target import PROBE_S, Target, discover
 from octavo.bench.words import printable
 from octavo.cli.bench_options import header, numbers, share
 from octavo.cli.output import give_up_output
-from octavo.cli.results import NOT_MET, NOT_VALID, changed_workload, check_outputs, exit_code
+from octavo.cli.results import NOT_MET, NOT_VALID, changed_workload, check_outputs, exit_code, key_in
 from octavo.cli.signals import Signals
 from octavo.errors import BenchError, InvalidParameter
 from octavo.workload.generate import requests_of
@@ -113,7 +113,7 @@ def _measured(asked: Asked, signals: Signals) -> int:
     compat = _tools(asked.compat or ())
     extra = _extra(asked.extra_body)
     headers = [header(text) for text in asked.header or ()]
-    _key(asked.key_env)
+    key_in(asked.key_env)
     check_outputs(asked.output, asked.html)
     with Live(sys.stderr, quiet=asked.quiet) as live:
         record, problem = uvloop.run(_measure(asked, plan, extra, headers, live, signals))
@@ -263,14 +263,6 @@ def _extra(text: str | None) -> dict[str, Any]:
     return value
 
 
-def _key(variable: str | None) -> str | None:
-    """The API key. Raises InvalidParameter where it should be in a variable that has none."""
-    key = os.environ.get("OPENAI_API_KEY" if variable is None else variable) or None
-    if key is None and variable is not None:
-        raise InvalidParameter(f"--key-env is {variable!r}, and no such variable is set in the environment.")
-    return key
-
-
 def _tools(names: Sequence[str]) -> list[Tool]:
     for name in names:
         if name not in TOOLS:
@@ -333,7 +325,7 @@ async def _asked(
         priorities=any(one.priority for one in seen),
         exact_output=asked.exact_output,
         extra=extra,
-        key=_key(asked.key_env),
+        key=key_in(asked.key_env),
         headers=headers,
         max_connections=asked.max_connections,
         insecure=asked.insecure,

@@ -24,6 +24,7 @@ __all__ = [
     "parse_port",
     "parse_size",
     "shown_default",
+    "typed",
 ]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -84,6 +85,14 @@ def field_help(settings: type[msgspec.Struct]) -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 texts[name] = " ".join(text.replace("`", "").split())
     return texts
+
+
+def typed(context: typer.Context) -> frozenset[str]:
+    """The options that were given, by their parameters' names."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(
+        name for name, source in sources.items() if source is not None and source.name != "DEFAULT"
+    )
 
 
 def flag_of(field: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from octavo.cli.bench_options import numbers
-from octavo.cli.options import parse_duration
+from octavo.cli.options import parse_duration, typed
 from octavo.errors import InvalidParameter
 
 __all__ = ["PLAN_EXAMPLES", "plan"]
@@ -248,7 +248,7 @@ def plan(
     Nothing is bought or started: what is printed has the command line of each server, and how sure it is. With
     --observe, a server that runs is watched, and the one of its options named that should be changed.
     """
-    given = frozenset(name for name in context.params if _typed(context, name))
+    given = typed(context)
     if observe is not None:
         _check_observed(given, for_)
         from octavo.cli.plan_observe import AskedOf, look_at
@@ -353,11 +353,6 @@ def plan(
     )
     if code:
         raise typer.Exit(code)
-
-
-def _typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
 
 
 def _option(name: str) -> str:

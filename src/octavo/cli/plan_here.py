@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import octavo
 from octavo.bench.slo import Slo
 from octavo.cli.options import parse_size
 from octavo.cli.plan_run import progress, summary_of, tell
+from octavo.cli.processes import processes
 from octavo.cli.results import changed_workload, check_outputs
 from octavo.cli.simulate_pace import HERE, pace_asked
 from octavo.config import PolicyName
@@ -89,17 +87,11 @@ def plan_here(asked: HereAsked) -> int:
     summary = summary_of(workload)
     here = _here(asked, summary)
     journal = Journal(asked.journal, octavo.__version__)
-    workers = asked.workers or os.cpu_count() or 1
-    context = multiprocessing.get_context("spawn")
     try:
-        with progress() as say, ProcessPoolExecutor(workers, mp_context=context) as executor:
+        with progress() as say, processes(asked.workers) as (executor, _):
             runs = Runs(executor, journal, say)
             search = HereSearch(here, workload, slo, runs, seeds=asked.seeds, requests=asked.requests)
-            try:
-                found = search.run()
-            except KeyboardInterrupt:
-                executor.shutdown(wait=False, cancel_futures=True)
-                raise
+            found = search.run()
     finally:
         journal.close()
     turns = summary.turns_mean if workload.rate is not None else 1.0

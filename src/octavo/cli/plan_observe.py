@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +17,9 @@ from rich.table import Table
 
 from octavo.bench.slo import Slo
 from octavo.bench.watched import Watched, observe
-from octavo.cli.results import NOT_MET, NOT_VALID, check_outputs
+from octavo.cli.processes import processes
+from octavo.cli.results import NOT_MET, NOT_VALID, check_outputs, key_in
 from octavo.cli.signals import Signals
-from octavo.errors import InvalidParameter
 from octavo.planning.observation import Observation, consider
 from octavo.planning.observation_page import observation_page
 from octavo.planning.observation_words import (
@@ -63,7 +61,7 @@ def look_at(asked: AskedOf) -> int:
     slo = None if asked.slo is None else Slo.parse(asked.slo)
     check_outputs(None, asked.html)
     with Signals() as signals:
-        watched = asyncio.run(_watched(asked, _key(asked.key_env), signals))
+        watched = asyncio.run(_watched(asked, key_in(asked.key_env), signals))
         signals.over()
     told = _considered(asked, watched, slo)
     if asked.html is not None:
@@ -77,14 +75,6 @@ def look_at(asked: AskedOf) -> int:
         return NOT_VALID
     met = told.meets is not False or (told.best is not None and told.best.meets)
     return 0 if met else NOT_MET
-
-
-def _key(variable: str | None) -> str | None:
-    """The API key. Raises InvalidParameter where it should be in a variable that has none."""
-    key = os.environ.get("OPENAI_API_KEY" if variable is None else variable) or None
-    if key is None and variable is not None:
-        raise InvalidParameter(f"--key-env is {variable!r}, and no such variable is set in the environment.")
-    return key
 
 
 async def _watched(asked: AskedOf, key: str | None, signals: Signals) -> Watched:
@@ -101,14 +91,8 @@ async def _watched(asked: AskedOf, key: str | None, signals: Signals) -> Watched
 
 
 def _considered(asked: AskedOf, watched: Watched, slo: Slo | None) -> Observation:
-    workers = asked.workers or os.cpu_count() or 1
-    context = multiprocessing.get_context("spawn")
-    with _bar() as bar, ProcessPoolExecutor(workers, mp_context=context) as executor:
-        try:
-            return consider(watched, slo, _Runner(executor, bar), draws=asked.seeds)
-        except KeyboardInterrupt:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
+    with _bar() as bar, processes(asked.workers) as (executor, _):
+        return consider(watched, slo, _Runner(executor, bar), draws=asked.seeds)
 
 
 class _Runner:

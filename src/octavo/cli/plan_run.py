@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +16,7 @@ from rich.table import Table
 import octavo
 from octavo.bench.shown import label_of, show
 from octavo.bench.slo import Slo
+from octavo.cli.processes import processes
 from octavo.cli.results import NOT_MET, changed_workload, check_outputs
 from octavo.errors import InvalidParameter
 from octavo.planning.comparison import Comparison, compare
@@ -154,9 +152,7 @@ def summary_of(workload: Workload) -> Summary:
 def _searched(
     asked: Asked, workload: Workload, summary: Summary, slo: Slo, prices: Prices, journal: Journal
 ) -> Found:
-    workers = asked.workers or os.cpu_count() or 1
-    context = multiprocessing.get_context("spawn")
-    with progress() as say, ProcessPoolExecutor(workers, mp_context=context) as executor:
+    with progress() as say, processes(asked.workers) as (executor, workers):
         search = Search(
             asked.space,
             workload,
@@ -171,11 +167,7 @@ def _searched(
             failing=asked.failing,
             told=say,
         )
-        try:
-            return search.run()
-        except KeyboardInterrupt:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
+        return search.run()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from octavo.workload.spec import Workload, load_workload
 if TYPE_CHECKING:
     from octavo.bench.report import Report
 
-__all__ = ["NOT_MET", "NOT_VALID", "changed_workload", "check_outputs", "exit_code"]
+__all__ = ["NOT_MET", "NOT_VALID", "changed_workload", "check_outputs", "exit_code", "key_in"]
 
 NOT_MET, NOT_VALID = 1, 3
 
@@ -66,3 +67,11 @@ def exit_code(made: Report) -> int:
     if not made.valid:
         return NOT_VALID
     return NOT_MET if made.chosen.met is False else 0
+
+
+def key_in(variable: str | None) -> str | None:
+    """The API key. Raises InvalidParameter where it should be in a variable that has none."""
+    key = os.environ.get("OPENAI_API_KEY" if variable is None else variable) or None
+    if key is None and variable is not None:
+        raise InvalidParameter(f"--key-env is {variable!r}, and no such variable is set in the environment.")
+    return key

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from octavo.cli.options import parse_duration
+from octavo.cli.options import parse_duration, typed
 from octavo.cli.simulate_options import (
     Autoscale,
     ColdStart,
@@ -344,7 +344,7 @@ def simulate(
         return
     from octavo.simulation.asking import Asking
 
-    given = frozenset(name for name in context.params if _typed(context, name))
+    given = typed(context)
     if calibrate is not None:
         from octavo.cli import simulate_pace
 
@@ -404,11 +404,6 @@ def simulate(
     )
     if code:
         raise typer.Exit(code)
-
-
-def _typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
 
 
 def _tutorial(console: Console) -> None:

@@ -8,7 +8,7 @@ import platform
 import random
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +19,24 @@ from octavo.backends.base import Handle, Limits, Plan
 from octavo.engine.engine import Engine
 from octavo.sampling.params import SamplingParams
 from octavo.scheduling.inputs import Add
+from octavo.scheduling.outputs import SequenceOutput
 from octavo.simulation.backend import load_of
 from octavo.simulation.calibrate import Observed, fit
 from octavo.simulation.calibrated import Calibration, Machine
 from octavo.timing.step_time import StepLoad
 
-__all__ = ["Probe", "calibrate_engine", "limits_of", "observe", "probes", "ranges", "this_machine"]
+__all__ = [
+    "AT_ONCE",
+    "BEGINNINGS",
+    "LONGEST_TRAFFIC",
+    "Probe",
+    "calibrate_engine",
+    "limits_of",
+    "observe",
+    "probes",
+    "ranges",
+    "this_machine",
+]
 
 _PROMPTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 _STREAMS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
@@ -33,13 +45,13 @@ _MOST_CONTEXT = 4096
 """Tokens of all the prompts of a probe for decodes: longer ones measure the same slope for more time."""
 _DECODED = 8
 _REPEATS = 3
-_AT_ONCE = (1, 2, 4, 8, 16, 32)
+AT_ONCE = (1, 2, 4, 8, 16, 32)
 """Sequences of mixed traffic, one number after another."""
 _TRAFFIC_STEPS = 40
 """With each of these numbers."""
-_BEGINNINGS = (48, 160, 480)
+BEGINNINGS = (48, 160, 480)
 """Tokens that several prompts of the traffic begin with."""
-_LONGEST_TRAFFIC = 512
+LONGEST_TRAFFIC = 512
 
 
 class Probe(NamedTuple):
@@ -189,12 +201,7 @@ def _run(engine: Engine, probe: Probe, chance: random.Random, last: list[StepLoa
     steps: list[_Step] = []
     late = probe.late
     while not engine.idle:
-        last.clear()
-        began_s = engine.clock.now_s()
-        engine.step()
-        seconds = engine.clock.now_s() - began_s
-        if last:
-            steps.append(_Step(last[0], seconds))
+        _step(engine, last, steps)
         if late and last and last[0].samples == probe.streams:
             _add(engine, "late", late, 1, chance)
             late = 0
@@ -208,14 +215,14 @@ def _traffic(engine: Engine, chance: random.Random, last: list[StepLoad]) -> lis
     longest = min(capacity.max_model_len, capacity.kv_tokens // 2) - 1
     beginnings = [
         _tokens(engine, tokens, chance)
-        for tokens in _BEGINNINGS
-        if tokens < min(longest // 2, _LONGEST_TRAFFIC)
+        for tokens in BEGINNINGS
+        if tokens < min(longest // 2, LONGEST_TRAFFIC)
     ]
     steps: list[_Step] = []
     asked = answered = 0
     numbers = [
         one
-        for one in _AT_ONCE
+        for one in AT_ONCE
         if one <= min(capacity.max_running, engine.info.max_step_tokens)
         for _ in range(_TRAFFIC_STEPS)
     ]
@@ -224,18 +231,24 @@ def _traffic(engine: Engine, chance: random.Random, last: list[StepLoad]) -> lis
         for _ in range(min(at_once - (asked - answered), 2)):
             outputs = script.randint(4, 60)
             begin = script.choice(beginnings) if beginnings and script.random() < 0.4 else ()
-            most = max(min(longest - len(begin) - outputs, _LONGEST_TRAFFIC), 1)
+            most = max(min(longest - len(begin) - outputs, LONGEST_TRAFFIC), 1)
             own = round(most ** script.uniform(0.3, 1.0))
             _ask(engine, f"traffic {asked}", (*begin, *_tokens(engine, own, chance)), outputs)
             asked += 1
-        last.clear()
-        began_s = engine.clock.now_s()
-        items = engine.step().items
-        seconds = engine.clock.now_s() - began_s
+        items = _step(engine, last, steps)
         answered += sum(item.finish_reason is not None for item in items)
-        if last:
-            steps.append(_Step(last[0], seconds))
     return steps
+
+
+def _step(engine: Engine, last: list[StepLoad], steps: list[_Step]) -> Sequence[SequenceOutput]:
+    """One more, which `steps` gets where it computed anything."""
+    last.clear()
+    began_s = engine.clock.now_s()
+    items = engine.step().items
+    seconds = engine.clock.now_s() - began_s
+    if last:
+        steps.append(_Step(last[0], seconds))
+    return items
 
 
 def _add(engine: Engine, name: str, tokens: int, outputs: int, chance: random.Random) -> None:

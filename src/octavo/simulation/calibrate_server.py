@@ -26,8 +26,8 @@ from octavo.bench.scrape import Scraper
 from octavo.bench.target import Target
 from octavo.errors import BenchError
 from octavo.simulation.calibrate import Observed, fit
-from octavo.simulation.calibrate_engine import Probe, ranges, this_machine
-from octavo.simulation.calibrate_told import AT_ONCE, limits_told, listening, run_traffic
+from octavo.simulation.calibrate_engine import AT_ONCE, Probe, ranges, this_machine
+from octavo.simulation.calibrate_told import limits_told, listening, run_probe, traffic
 from octavo.simulation.calibrated import Calibration
 from octavo.simulation.told import groups_of, ranges_of
 from octavo.timing.step_time import StepLoad
@@ -162,7 +162,7 @@ async def _by_steps(
     for number, (turn, clients) in enumerate(turns):
         if told is not None:
             told(repeats * len(designed) + number, total)
-        await run_traffic(target, limits, clients, turn)
+        await run_probe(target, traffic(limits, clients, turn), clients=clients)
     kinds = [_middle(several) for several in ways.values() if several]
     return _Measured(kinds, {}, statistics.median(after_s) if after_s else 0.0, limits)
 
@@ -199,12 +199,8 @@ async def _rounds(
             for done, (place, probe) in enumerate(turns if turn % 2 == 0 else turns[::-1]):
                 if told is not None:
                     told(turn * len(turns) + done, repeats * len(turns))
-                one = await run(
-                    target, requests_of_probe(probe, next(number), begun_s), scrape=scraper, timeout_s=300.0
-                )
-                failed = next((each for each in one.exchanges if each.error is not None), None)
-                if failed is not None:
-                    raise BenchError(f"A probe of {target.url} failed ({failed.error}: {failed.message}).")
+                asked = requests_of_probe(probe, next(number), begun_s)
+                one = await run_probe(target, asked, scrape=scraper)
                 if probe.context == _CONTEXTS[0] and not probe.late:
                     begun_s[probe.streams] = max(_tokens(each)[1].at_us for each in one.exchanges) / 1e6
                 yield place, probe, one

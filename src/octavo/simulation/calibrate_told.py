@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 from octavo.backends.base import Limits
-from octavo.bench.client import run
+from octavo.bench.client import Scrape, run
 from octavo.bench.record import Run
 from octavo.bench.target import Target
 from octavo.bench.watched import Watched, observe
 from octavo.errors import BenchError
 from octavo.protocol import watch
+from octavo.simulation.calibrate_engine import BEGINNINGS, LONGEST_TRAFFIC
 from octavo.workload.request import Part, Request
 
-__all__ = ["AT_ONCE", "limits_told", "listening", "run_traffic", "traffic"]
+__all__ = ["limits_told", "listening", "run_probe", "traffic"]
 
-AT_ONCE = (1, 2, 4, 8, 16, 32)
-"""Clients of the traffic, one number after another."""
-_BEGINNINGS = (48, 160, 480)
-"""Tokens that several prompts begin with."""
-_LONGEST = 512
 _ROOM = 64
 _SETTLE_S = 0.6
 """Until what was told last has been read."""
@@ -39,9 +35,8 @@ async def listening(target: Target) -> AsyncIterator[Watched | None]:
     found: list[Watched] = []
 
     def noted(watched: Watched) -> None:
-        if not found:
-            found.append(watched)
-            begun.set()
+        found.append(watched)
+        begun.set()
 
     task = asyncio.create_task(
         observe(
@@ -74,9 +69,15 @@ def limits_told(server: watch.Server) -> Limits:
     )
 
 
-async def run_traffic(target: Target, limits: Limits, clients: int, turn: int) -> Run:
-    """So many clients at once. Raises BenchError where a request fails."""
-    done = await run(target, traffic(limits, clients, turn), clients=clients, timeout_s=300.0)
+async def run_probe(
+    target: Target,
+    requests: Iterable[Request],
+    *,
+    clients: int | None = None,
+    scrape: Scrape | None = None,
+) -> Run:
+    """All of them, each answered. Raises BenchError where one fails."""
+    done = await run(target, requests, clients=clients, scrape=scrape, timeout_s=300.0)
     failed = next((one for one in done.exchanges if one.error is not None), None)
     if failed is not None:
         raise BenchError(f"A probe of {target.url} failed ({failed.error}: {failed.message}).")
@@ -87,13 +88,13 @@ def traffic(limits: Limits, clients: int, turn: int) -> Iterator[Request]:
     """Prompts of all lengths, some with a beginning that others have; tokens are new in each turn."""
     chance = random.Random(clients)
     longest = min(limits.max_model_len, limits.num_blocks * limits.block_size // 2) - _ROOM
-    beginnings = [tokens for tokens in _BEGINNINGS if tokens < longest // 2]
+    beginnings = [tokens for tokens in BEGINNINGS if tokens < longest // 2]
     for place in range(2 * clients + 6):
         parts: tuple[Part, ...] = ()
         if beginnings and chance.random() < 0.4:
             tokens = chance.choice(beginnings)
             parts = (Part(f"calibrate/{turn}/beginning/{tokens}", tokens),)
-        most = max(min(longest - sum(one.tokens for one in parts), _LONGEST), 1)
+        most = max(min(longest - sum(one.tokens for one in parts), LONGEST_TRAFFIC), 1)
         own = max(round(most ** chance.uniform(0.3, 1.0)), 1)
         yield Request(
             index=place,
