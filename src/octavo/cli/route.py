@@ -315,3 +315,30 @@ def decide(
     from octavo.cli.route_run import decide_prompt
 
     decide_prompt(prompt, policy, threshold, json=json)
+
+
+@app.command(cls=PanelCommand)
+def check(
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="reask, drift or judge.")],
+    *,
+    tiers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TIERS.toml", rich_help_panel=_DATA, help="For a judge: the file that it is a tier of."
+        ),
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", rich_help_panel=_DATA, help="The tier; else the one that the file names."
+        ),
+    ] = None,
+    json: _Json = False,
+) -> None:
+    """Say how often feedback's conclusions are right, on small labelled sets that came with Octavo.
+
+    A judge that is no better than chance is an error.
+    """
+    from octavo.cli.route_check import check_feedback
+
+    check_feedback(subject, tiers, judge, json=json)

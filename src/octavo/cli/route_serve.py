@@ -125,6 +125,7 @@ def serve_tiers(
     run_gateway(
         found,
         decider=decider,
+        folder=tiers.parent,
         host=host,
         port=port,
         access=access,

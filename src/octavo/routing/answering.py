@@ -11,6 +11,7 @@ from octavo.errors import DeadlineExceeded, OctavoError, TierFailed
 from octavo.protocol.sse import DONE, error_event
 from octavo.routing.bill import Usage
 from octavo.routing.course import Course, Outcome, shown_cost
+from octavo.routing.heard import response_id_of
 
 if TYPE_CHECKING:
     from octavo.routing.attempts import Begun
@@ -41,6 +42,9 @@ class Answering:
         self._attempt = course.attempts[-1]
         self._deadline_s = deadline_s
         self._data: bytes | None = begun.data
+        course.response_id = response_id_of(begun.data)
+        if course.heard is not None:
+            course.heard += begun.data
         if begun.events is None:
             self._ends("answered" if begun.status < 400 else "refused", begun.usage)
 
@@ -74,6 +78,8 @@ class Answering:
             except Failure as failure:
                 return await self._broken(TierFailed(str(failure)))
             data = events.feed(piece) if piece else events.close()
+            if data and self.course.heard is not None:
+                self.course.heard += data
             if data:
                 return data
 

@@ -53,6 +53,12 @@ class Course:
     """Tiers that may answer, the chosen one first."""
     attempts: list[Attempt] = field(default_factory=list)
     ended_s: float | None = None
+    able: tuple[str, ...] = ()
+    """All tiers that could take it."""
+    response_id: str | None = None
+    """What the tier called its answer; None until that has begun."""
+    heard: bytearray | None = None
+    """The answer, where somebody wants to look at it; None: nobody does."""
 
     @property
     def tier(self) -> str | None:
@@ -82,6 +88,8 @@ class Course:
         found = {"x-octavo-tier": self.tier or "none", "x-octavo-reason": _plain(self.reason)}
         if self.verdict.score is not None:
             found["x-octavo-score"] = f"{self.verdict.score:.4g}"
+        if self.verdict.policy is not None:
+            found["x-octavo-policy"] = self.verdict.policy
         found["x-octavo-attempts"] = ", ".join(
             f"{one.tier}={one.outcome or 'answering'}" for one in self.attempts
         )

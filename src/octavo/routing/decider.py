@@ -21,6 +21,14 @@ class Verdict:
     """How hard the prompt seems, on the decider's own scale; None: it was not looked at."""
     reason: str
     """In a few words, for a header and a log."""
+    policy: str | None = None
+    """Which version of a policy decided; None where there are no versions."""
+    decided: str | None = None
+    """The tier that was decided, where another one was taken to see what it brings."""
+    propensity: float = 1.0
+    """With which probability this tier was taken."""
+    elsewhere: float = 0.0
+    """With which each other one would have been."""
 
 
 class Decider(Protocol):

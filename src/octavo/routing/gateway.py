@@ -12,6 +12,8 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from octavo.bench.connection import Failure
 from octavo.errors import DeadlineExceeded, InvalidParameter, OctavoError, Overloaded, TierFailed
@@ -24,6 +26,9 @@ from octavo.routing.decider import Decider, DefaultTier, Verdict
 from octavo.routing.places import Place, Queue
 from octavo.routing.rules import Choice, choose
 from octavo.routing.tiers import Tier, Tiers
+
+if TYPE_CHECKING:
+    from octavo.routing.feedback import FeedbackRun
 
 __all__ = ["FALLBACK_HEADER", "Gateway"]
 
@@ -54,6 +59,8 @@ class Gateway:
         self.now_s = now_s
         self._observers = tuple(observers)
         self._queue = Queue()
+        self.feedback: FeedbackRun | None = None
+        """What learns from answers, where anything does."""
         self.running = 0
         """Requests that have not ended."""
 
@@ -76,6 +83,8 @@ class Gateway:
         self.running -= 1
         for observer in self._observers:
             observer.on_end(course)
+        if self.feedback is not None:
+            self.feedback.on_end(course)
 
     def end_attempt(
         self,
@@ -153,10 +162,17 @@ class Gateway:
             chosen = self._able(verdict.tier, choice)
             if chosen.name != verdict.tier:
                 reason = f"{verdict.reason}; {verdict.tier} is not able"
-                verdict = Verdict(chosen.name, verdict.score, reason)
+                verdict = replace(verdict, tier=chosen.name, reason=reason)
+            if self.feedback is not None:
+                verdict = self.feedback.explore(verdict, choice.able, asked)
+                chosen = self.tiers[verdict.tier]
         order = tuple(tier.name for tier in self.tiers.after(chosen.name) if tier in choice.able)
         stays = asked.headers.get(FALLBACK_HEADER, "").strip().lower() in ("no", "false", "0", "off")
-        return Course(asked, verdict, order[:1] if stays else order)
+        able = tuple(tier.name for tier in choice.able)
+        course = Course(asked, verdict, order[:1] if stays else order, able=able)
+        if self.feedback is not None:
+            self.feedback.begin(course)
+        return course
 
     def _embedding(self, asked: Asked, choice: Choice) -> Course:
         """Vectors of two models cannot be compared, so no tier stands in for another."""

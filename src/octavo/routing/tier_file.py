@@ -15,6 +15,7 @@ import msgspec
 from octavo.bench.address import Address
 from octavo.errors import BenchError, InvalidParameter, SettingsError
 from octavo.routing.bill import Price
+from octavo.routing.feeding import Feeding, check_feeding
 from octavo.routing.language import LANGUAGES
 from octavo.routing.nearest import nearest
 from octavo.routing.rules import Rule
@@ -74,7 +75,7 @@ def read_tiers(path: Path, environment: Mapping[str, str], *, keys: Sequence[str
 
 
 def _tiers(found: dict[str, Any], environment: Mapping[str, str], keys: Sequence[str]) -> Tiers:
-    _check_names(found, ("gateway", "tiers", "rules", "decider"), "the file")
+    _check_names(found, ("gateway", "tiers", "rules", "decider", "feedback"), "the file")
     general = _taken(found.get("gateway", {}), General, "[gateway]")
     for name, least in _BOUNDS.items():
         if (value := getattr(general, name)) < least:
@@ -103,7 +104,12 @@ def _tiers(found: dict[str, Any], environment: Mapping[str, str], keys: Sequence
         raise SettingsError(
             "local_only is asked for, and no tier is local; a tier on another machine of yours says local = true."
         )
-    return Tiers(tiers, general, made, _deciding(found["decider"], names) if "decider" in found else None)
+    deciding = _deciding(found["decider"], names) if "decider" in found else None
+    feeding = None
+    if "feedback" in found:
+        unpriced = tuple(tier.name for tier in tiers if tier.price is None)
+        feeding = check_feeding(_taken(found["feedback"], Feeding, "[feedback]"), names, unpriced)
+    return Tiers(tiers, general, made, deciding, feeding)
 
 
 def _check_written(written: Mapping[str, _Tier], general: General) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from octavo.bench.address import Address
 from octavo.errors import SettingsError
 from octavo.routing.bill import Price
+from octavo.routing.feeding import Feeding
 from octavo.routing.rules import Rule
 
 __all__ = ["Ability", "Deciding", "General", "Tier", "Tiers", "standing_in"]
@@ -47,7 +48,8 @@ class Deciding(msgspec.Struct, frozen=True, kw_only=True):
     """What decides for what rules leave open: the table [decider]."""
 
     policy: str
-    """A file that `octavo route train` made, `starting`, or the name or the file of a policy to begin with."""
+    """A file that `octavo route train` made, a folder of its versions, `starting`, or the name or file of a policy to
+    begin with."""
     tiers: dict[str, str] = {}
     """By the policy's name for a tier, our own, where they differ."""
     threshold: float | None = None
@@ -104,6 +106,8 @@ class Tiers:
     rules: tuple[Rule, ...] = ()
     deciding: Deciding | None = None
     """None: the default tier answers what no rule names a tier for."""
+    feedback: Feeding | None = None
+    """None: nothing is learnt from answers."""
 
     def __getitem__(self, name: str) -> Tier:
         return self.by_name[name]

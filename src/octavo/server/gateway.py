@@ -19,6 +19,7 @@ from octavo.errors import OctavoError, Overloaded
 from octavo.protocol.errors import RequestRefused
 from octavo.routing.asked import CHAT, COMPLETIONS, EMBEDDINGS, Asked
 from octavo.routing.course import Course
+from octavo.routing.feedback import UnknownResponse
 from octavo.routing.gateway import Gateway
 from octavo.routing.metrics import GatewayMetrics
 from octavo.routing.nearest import nearest
@@ -66,6 +67,7 @@ def create_gateway_app(
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/v1/embeddings", embeddings, methods=["POST"]),
+            Route("/v1/feedback", feedback, methods=["POST"]),
             Route("/v1/models", list_models),
             Route("/v1/models/{model}", get_model),
             Route("/tiers", tiers),
@@ -99,6 +101,21 @@ async def completions(request: Request) -> Response:
 async def embeddings(request: Request) -> Response:
     """Vectors, always by the same tier."""
     return await _answered(request, EMBEDDINGS)
+
+
+async def feedback(request: Request) -> Response:
+    """What a user says of an answer that its key was given."""
+    run = request.app.state.gateway.feedback
+    if run is None:
+        raise RequestRefused(
+            404, "Feedback is not taken here; the file of tiers has no table [feedback].", "not_found"
+        )
+    allowance = request.scope.get(ALLOWANCE)
+    try:
+        given = run.give(await read_body(request), None if allowance is None else allowance.key.name)
+    except UnknownResponse as error:
+        raise RequestRefused(404, str(error), "response_not_found", "response_id") from None
+    return json_response(given)
 
 
 async def list_models(request: Request) -> Response:
@@ -166,6 +183,8 @@ async def prometheus(request: Request) -> Response:
     """Prometheus metrics."""
     gateway: Gateway = request.app.state.gateway
     metrics: GatewayMetrics = request.app.state.metrics
+    if gateway.feedback is not None:
+        gateway.feedback.text()
     return Response(metrics.text(gateway.places, gateway.now_s), media_type=CONTENT_TYPE)
 
 

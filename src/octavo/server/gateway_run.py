@@ -9,9 +9,12 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from octavo.errors import SettingsError
 from octavo.routing.decider import Decider
+from octavo.routing.feedback import FeedbackRun
+from octavo.routing.feedback_metrics import FeedbackMetrics
 from octavo.routing.gateway import Gateway
 from octavo.routing.metrics import GatewayMetrics
 from octavo.routing.tiers import Tiers
@@ -45,6 +48,7 @@ def run_gateway(
     tiers: Tiers,
     *,
     decider: Decider | None = None,
+    folder: Path = Path(),
     host: str = "127.0.0.1",
     port: int = 8080,
     access: Access | None = None,
@@ -54,9 +58,10 @@ def run_gateway(
     on_ready: Callable[[str, Mapping[str, str | None]], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running requests finish, at most `drain_timeout_s`; a second signal ends
-    at once. `on_ready` is told once: the address, and of each tier what is wrong with it, or None.
+    at once. `folder`: where files begin that the tiers' file names. `on_ready` is told once: the address, and of each
+    tier what is wrong with it, or None.
 
-    Raises SettingsError (a key, the port).
+    Raises SettingsError (a key, the port) and RoutingError (a judge that is no better than chance).
     """
     import uvloop
 
@@ -67,6 +72,12 @@ def run_gateway(
     gateway_keys(access)
     metrics = GatewayMetrics(tiers)
     gateway = Gateway(tiers, decider, observers=(metrics,))
+    feedback = None
+    if tiers.feedback is not None:
+        scores = getattr(decider, "scores", tuple)
+        told = FeedbackMetrics(metrics.registry)
+        feedback = FeedbackRun(gateway, tiers.feedback, told, folder, reference=scores)
+        gateway.feedback = feedback
     most = connections_allowed(max_connections)
     with bind(host, port) as listener:
         app = create_gateway_app(
@@ -101,11 +112,15 @@ def run_gateway(
             http = asyncio.create_task(server.serve(sockets=[]))
             stopping = asyncio.create_task(stop.wait())
             watching = asyncio.create_task(gateway.watch())
+            learning: asyncio.Task[None] | None = None
             try:
                 faults = dict(zip(tiers.names, await _checked(gateway), strict=True))
                 for name, fault in faults.items():
                     if fault is not None:
                         _logger.warning("the tier %s is not well: %s", name, fault)
+                if feedback is not None:
+                    await feedback.start()
+                    learning = asyncio.create_task(feedback.run())
                 if on_ready is not None:
                     on_ready(address_of(listener, tls=False), faults)
                 await asyncio.wait({http, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -118,6 +133,8 @@ def run_gateway(
             finally:
                 stopping.cancel()
                 watching.cancel()
+                if learning is not None:
+                    learning.cancel()
                 finish.set()
                 await until(http.done, CLOSE_S)
                 for connection in list(server.server_state.connections):
@@ -125,6 +142,10 @@ def run_gateway(
                 await http
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
+                if learning is not None:
+                    await asyncio.wait({learning})
+                if feedback is not None:
+                    feedback.close()
                 await gateway.close()
                 for number in (signal.SIGINT, signal.SIGTERM):
                     loop.remove_signal_handler(number)
