@@ -304,3 +304,36 @@ def test_two_octavo_servers_answer_as_one_also_when_one_is_killed(model_dir: Pat
         small.process.kill()
         small.stop()
         large.stop()
+
+
+def test_feedback_is_for_own_answers_and_is_counted(tmp_path: Path) -> None:
+    small = MockTier(ttft_s=0.005, gap_s=0.001)
+    text = tier("small", small.url, (1, 2)) + '[feedback]\noutcomes = "outcomes.jsonl"\n'
+    process = GatewayProcess(tmp_path, text, OCTAVO_API_KEY="key-of-ann")
+    try:
+        process.client.headers["authorization"] = "Bearer key-of-ann"
+        name = process.chat().json()["id"]
+        streamed = process.chat(stream=True).text
+        assert '"id"' in streamed
+
+        def say(**fields: object) -> httpx2.Response:
+            return process.client.post("/v1/feedback", json=fields)
+
+        assert say(response_id=name, thumbs="down").json()["tier"] == "small"
+        assert say(response_id="chatcmpl-none", thumbs="up").status_code == 404
+        assert say(response_id=name, thumbs="sideways").status_code == 400
+        assert (
+            process.client.post(
+                "/v1/feedback", json={}, headers={"authorization": "Bearer other"}
+            ).status_code
+            == 401
+        )
+        told = 'octavo_route_outcomes_total{good="no",source="thumbs",tier="small"}'
+        assert process.metrics()[told] == 1
+    finally:
+        process.stop()
+        small.kill()
+    lines = (tmp_path / "outcomes.jsonl").read_text().splitlines()
+    said = [one for one in map(msgspec.json.decode, lines) if one["type"] == "outcome"]
+    assert [one["source"] for one in said] == ["reask", "thumbs"]  # one key asked the same twice
+    assert len(lines) == 4

@@ -342,3 +342,86 @@ def check(
     from octavo.cli.route_check import check_feedback
 
     check_feedback(subject, tiers, judge, json=json)
+
+
+_Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a policy's versions.")]
+
+
+@app.command(cls=PanelCommand)
+def versions(
+    folder: _Folder,
+    *,
+    add: Annotated[
+        Path | None,
+        typer.Option(
+            "--add", metavar="FILE", rich_help_panel=_DATA, help="A policy that decides from now on."
+        ),
+    ] = None,
+    json: _Json = False,
+) -> None:
+    """Show the versions of a policy, and which of them decides; --add makes another one of a file.
+
+    A gateway whose [decider] policy is the folder takes it with the next request.
+    """
+    from octavo.cli.route_versions import show_versions
+
+    show_versions(folder, add, json=json)
+
+
+@app.command(cls=PanelCommand)
+def rollback(
+    folder: _Folder,
+    *,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="NUMBER", rich_help_panel=_DATA, help="The version; else the one before."
+        ),
+    ] = None,
+) -> None:
+    """Let an earlier version of a policy decide again. None is lost."""
+    from octavo.cli.route_versions import roll_policy_back
+
+    roll_policy_back(folder, to)
+
+
+@app.command(cls=PanelCommand)
+def recalibrate(
+    folder: _Folder,
+    *,
+    outcomes: Annotated[
+        Path,
+        typer.Option(metavar="FILE", rich_help_panel=_DATA, help="What the gateway wrote of its answers."),
+    ],
+    quality: _Quality = 0.95,
+    source: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_DATA,
+            help="Whose outcomes: said (by users), reask or judge.",
+        ),
+    ] = "said",
+    tiers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            rich_help_panel=_DATA,
+            help="What the gateway calls the policy's two tiers, in the policy's order.",
+        ),
+    ] = None,
+    careful: Annotated[
+        bool,
+        typer.Option(
+            "--careful", rich_help_panel=_TARGET, help="Take the end of the interval that is surer."
+        ),
+    ] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry", rich_help_panel=_OUTPUT, help="Show it, and write no version.")
+    ] = False,
+    json: _Json = False,
+) -> None:
+    """Find the threshold anew from outcomes of real requests, as a new version that decides from now on."""
+    from octavo.cli.route_versions import recalibrate_policy
+
+    recalibrate_policy(folder, outcomes, quality, source, tiers, careful=careful, dry=dry, json=json)

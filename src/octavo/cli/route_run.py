@@ -73,7 +73,10 @@ def train_policy(data: Data, learning: Learning, quality: float, out: Path, *, j
         trained = train(mine, vectors, seed=learning.seed, groups=groups[inside], progress=tell)
     found = for_quality(trained.held_out, mine.correct, prices, groups[inside], quality, seed=learning.seed)
     experts = trained.classifier.experts
+    odds = trained.held_out[:, int(np.argmax(prices))] - trained.held_out[:, int(np.argmin(prices))]
+    some = np.random.default_rng(learning.seed).permutation(len(odds))[:SCORES_KEPT]
     header = Header(
+        scores=tuple(odds[some].round(4).tolist()),
         tiers=mine.tiers,
         prices=tuple(prices.tolist()),
         threshold=found.threshold.value,
@@ -149,6 +152,10 @@ def evaluate_policy(
             other = [getattr(run.parts[0].plain, name).value for run in runs if run.parts[0].plain]
             table.add_row(label, *(_spread(values) for values in (own, other)))
         console.print(table)
+
+
+SCORES_KEPT = 1000
+"""Of the held-out rows, in a policy: drift is measured from them."""
 
 
 @dataclass(frozen=True)

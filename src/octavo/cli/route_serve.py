@@ -13,6 +13,7 @@ from octavo.cli.options import parse_port
 from octavo.telemetry.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LogFormat, LogLevel, configure
 
 if TYPE_CHECKING:
+    from octavo.routing.decider import Decider
     from octavo.routing.tiers import Tiers
 
 __all__ = ["SERVE_EXAMPLES", "serve_tiers"]
@@ -112,11 +113,13 @@ def serve_tiers(
         access_log=access_log,
     )
     found = read_tiers(tiers, os.environ, keys=gateway_keys(access))
-    decider = None
+    decider: Decider | None = None
     if found.deciding is not None:
         from octavo.routing.policy_decider import PolicyDecider
+        from octavo.routing.versioned_decider import VersionedDecider
 
-        decider = PolicyDecider.of(found, tiers.parent)
+        path = tiers.parent / found.deciding.policy
+        decider = VersionedDecider(found, path) if path.is_dir() else PolicyDecider.of(found, tiers.parent)
     if check:
         _show(found)
         return

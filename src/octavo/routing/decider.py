@@ -21,6 +21,8 @@ class Verdict:
     """How hard the prompt seems, on the decider's own scale; None: it was not looked at."""
     reason: str
     """In a few words, for a header and a log."""
+    abstained: bool = False
+    """The score decided nothing: the prompt is unlike what was learnt from."""
     policy: str | None = None
     """Which version of a policy decided; None where there are no versions."""
     decided: str | None = None

@@ -39,7 +39,7 @@ class Exploring:
         """The verdict with its propensity, perhaps for another tier. Whether money is left does not depend on what is
         drawn now, so that the propensity is what it says."""
         others = [tier for tier in able if tier.name != verdict.tier]
-        if not others or verdict.score is None:
+        if not others or verdict.score is None or verdict.abstained:
             return verdict
         usage = Usage(asked.prompt_tokens, 0, asked.answer_tokens or _ANSWER_TOKENS)
         costs = [0.0 if tier.price is None else tier.price.cost(usage) for tier in others]

@@ -98,11 +98,13 @@ class FeedbackRun:
         folder: Path,
         *,
         reference: Callable[[], Sequence[float]] = tuple,
+        recalibrate: Callable[[], str] | None = None,
         seed: int | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         """`folder`: where the outcomes' file begins. `reference`: scores of the data that the policy learnt from, now.
-        `seed`: of all draws. `now_s`: seconds since 1970. Raises RoutingError for a file that cannot be written."""
+        `recalibrate`: finds thresholds anew, and says what came of it. `seed`: of all draws. `now_s`: seconds since
+        1970. Raises RoutingError for a file that cannot be written."""
         self._gateway, self._feeding, self._metrics = gateway, feeding, metrics
         self._now_s = now_s
         self.file = OutcomeFile(folder / feeding.outcomes) if feeding.outcomes else None
@@ -118,6 +120,7 @@ class FeedbackRun:
         if feeding.judge is not None:
             self._judging = Judging(gateway, feeding, self._purses["judge"], self._judged, seed=seed)
         self._believed = False
+        self._recalibrate = recalibrate
         self._reference = reference
         self._scores_of: Sequence[float] = ()
         self._drifts: dict[str, Drift] = {}
@@ -149,7 +152,8 @@ class FeedbackRun:
             self.file.add(Decided(
                 response_id=course.response_id, time_s=self._now_s(), chosen=verdict.tier, tier=course.tier,
                 score=verdict.score, policy=verdict.policy, decided=verdict.decided, key=asked.key,
-                propensity=verdict.propensity, elsewhere=verdict.elsewhere, cost=course.cost,
+                propensity=verdict.propensity, elsewhere=verdict.elsewhere, abstained=verdict.abstained,
+                cost=course.cost, watched=self._watched(course),
             ))  # fmt: skip
         self._look_for_reask(course)
         if verdict.score is not None:
@@ -160,14 +164,16 @@ class FeedbackRun:
 
     def _look_for_reask(self, course: Course) -> None:
         asked = course.asked
-        said = asked.body.get("user")
-        user = said if isinstance(said, str) else None
-        who = (asked.key, user, asked.headers.get(SESSION_HEADER))
-        if self._reasks is None or not any(who) or not asked.prompt or course.response_id is None:
+        if self._reasks is None or course.response_id is None or not self._watched(course):
             return
+        who = _user(asked)
         before = self._reasks.ask(who, asked.prompt, course.response_id, self._gateway.now_s())
         if before is not None and before != course.response_id:
             self._outcome(asked.key, before, "reask", 0.0)
+
+    def _watched(self, course: Course) -> bool:
+        """Somebody would be seen asking it again."""
+        return self._reasks is not None and any(_user(course.asked)) and bool(course.asked.prompt)
 
     # What is said.
 
@@ -257,7 +263,19 @@ class FeedbackRun:
         _logger.info("the judge %s was right about %d of %d pairs", name, trial.right, trial.pairs)
 
     async def run(self) -> None:
-        """For ever: compare answers."""
+        """For ever: compare answers, find thresholds."""
+        await asyncio.gather(self._judge_on(), self._recalibrate_on())
+
+    async def _recalibrate_on(self) -> None:
+        every_s = 3600 * self._feeding.recalibrate_hours
+        while every_s and self._recalibrate is not None:
+            await asyncio.sleep(every_s)
+            try:
+                _logger.info("%s", await asyncio.to_thread(self._recalibrate))
+            except OctavoError as error:
+                _logger.warning("the threshold stays as it is: %s", error)
+
+    async def _judge_on(self) -> None:
         if self._judging is None:
             return
         while not self._believed:
@@ -284,3 +302,9 @@ class FeedbackRun:
         if self.file is not None:
             with contextlib.suppress(OctavoError):
                 self.file.close()
+
+
+def _user(asked: Asked) -> tuple[str | None, str | None, str | None]:
+    """Who asks, as far as that is known."""
+    said = asked.body.get("user")
+    return asked.key, said if isinstance(said, str) else None, asked.headers.get(SESSION_HEADER)

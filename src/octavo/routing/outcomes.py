@@ -39,12 +39,15 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, tag="decided", omit_def
     tier: str
     """Who answered."""
     score: float | None = None
+    abstained: bool = False
     policy: str | None = None
     decided: str | None = None
     """The tier that was decided, where exploration took another one."""
     propensity: float = 1.0
     elsewhere: float = 0.0
     cost: float | None = None
+    watched: bool = False
+    """Had the user asked it again, that would have been seen."""
     key: str | None = None
 
 

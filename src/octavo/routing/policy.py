@@ -61,6 +61,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     forest_directions: int
     embedding: EmbeddingSpec | None = None
+    scores: tuple[float, ...] = ()
+    """Of some rows that it was trained on, held out: what drift is measured from."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,12 +38,14 @@ class PolicyDecider:
         default: str,
         *,
         apart: bool = False,
+        scores: Sequence[float] = (),
     ) -> None:
         """`tiers`: by the policy's name, ours. `default`: who answers where there is no text to look at. `apart`: in a
-        thread of its own."""
+        thread of its own. `scores`: of held-out rows that were learnt from."""
         self._decide = decide
         self._tiers = tiers
         self._default = default
+        self._scores = scores
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="octavo-decider") if apart else None
 
     @classmethod
@@ -63,14 +65,28 @@ class PolicyDecider:
             names = _ours(starting.file.tiers, deciding, tiers)
             return cls(lambda prompt: starting.decide(prompt, threshold), names, tiers.general.default)
         path = folder / name
+        if path.is_dir():
+            raise SettingsError(f"[decider] policy {name!r} is a folder, and a file is asked for.")
         if not path.exists():
             known = ", ".join((STARTING, *NAMES))
             raise SettingsError(f"[decider] policy is {name!r}, which is no file and none of {known}.")
-        policy = Policy.load(path)
+        return cls.by(Policy.load(path), tiers)
+
+    @classmethod
+    def by(cls, policy: Policy, tiers: Tiers) -> PolicyDecider:
+        """A policy that was read. Raises SettingsError and, for an embedding, ModelError."""
+        deciding = tiers.deciding
+        assert deciding is not None
+        threshold = deciding.threshold
         names = _ours(policy.header.tiers, deciding, tiers)
         if policy.header.embedding is None:
             policy.decide("warm", None, threshold)
-            return cls(lambda prompt: policy.decide(prompt, None, threshold), names, tiers.general.default)
+            return cls(
+                lambda prompt: policy.decide(prompt, None, threshold),
+                names,
+                tiers.general.default,
+                scores=policy.header.scores,
+            )
         from octavo.routing.embedding import Embedder  # a model and the kernels
 
         embedder = Embedder.of(policy.header.embedding)
@@ -80,7 +96,16 @@ class PolicyDecider:
             names,
             tiers.general.default,
             apart=True,
+            scores=policy.header.scores,
         )
+
+    def scores(self) -> Sequence[float]:
+        """Of held-out rows that the policy was trained on; none where it does not say."""
+        return self._scores
+
+    def names(self) -> tuple[str, ...]:
+        """Our tiers, in the order of the policy's."""
+        return tuple(self._tiers.values())
 
     async def decide(self, prompt: str) -> Verdict:
         """The policy's tier; the default one where the prompt is no text, or the policy fails."""
@@ -96,7 +121,7 @@ class PolicyDecider:
             _logger.warning("the decider failed, and the default tier answers: %s", error)
             return Verdict(self._default, None, "default tier: the decider failed")
         score = found.score if found.probabilities else None  # else it was not looked at
-        return Verdict(self._tiers[found.tier], score, found.reason)
+        return Verdict(self._tiers[found.tier], score, found.reason, found.abstained)
 
 
 def _ours(names: tuple[str, ...], deciding: Deciding, tiers: Tiers) -> dict[str, str]:

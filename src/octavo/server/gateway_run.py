@@ -17,7 +17,11 @@ from octavo.routing.feedback import FeedbackRun
 from octavo.routing.feedback_metrics import FeedbackMetrics
 from octavo.routing.gateway import Gateway
 from octavo.routing.metrics import GatewayMetrics
+from octavo.routing.outcomes import read_outcomes
+from octavo.routing.policy_decider import PolicyDecider
+from octavo.routing.recalibration import recalibrate
 from octavo.routing.tiers import Tiers
+from octavo.routing.versioned_decider import VersionedDecider
 from octavo.server.access import Access, Limits, keys_of
 from octavo.server.connections import Connections, connections_allowed
 from octavo.server.edge import Edge
@@ -74,9 +78,16 @@ def run_gateway(
     gateway = Gateway(tiers, decider, observers=(metrics,))
     feedback = None
     if tiers.feedback is not None:
-        scores = getattr(decider, "scores", tuple)
+        scores = decider.scores if isinstance(decider, PolicyDecider | VersionedDecider) else tuple
         told = FeedbackMetrics(metrics.registry)
-        feedback = FeedbackRun(gateway, tiers.feedback, told, folder, reference=scores)
+        feedback = FeedbackRun(
+            gateway,
+            tiers.feedback,
+            told,
+            folder,
+            reference=scores,
+            recalibrate=_recalibrating(tiers, decider, folder),
+        )
         gateway.feedback = feedback
     most = connections_allowed(max_connections)
     with bind(host, port) as listener:
@@ -151,6 +162,29 @@ def run_gateway(
                     loop.remove_signal_handler(number)
 
         uvloop.run(serve())
+
+
+def _recalibrating(tiers: Tiers, decider: Decider | None, folder: Path) -> Callable[[], str] | None:
+    """How thresholds are found anew. Raises SettingsError."""
+    feeding = tiers.feedback
+    if feeding is None or not feeding.recalibrate_hours:
+        return None
+    if not feeding.outcomes or not isinstance(decider, VersionedDecider):
+        raise SettingsError(
+            "[feedback] recalibrate_hours needs outcomes, and a [decider] policy that is a folder of versions."
+        )
+    path, quality = folder / feeding.outcomes, feeding.recalibrate_quality
+
+    def recalibrated() -> str:
+        decided, outcomes = read_outcomes(path)
+        found, version = recalibrate(
+            decider.folder, decided, outcomes, quality=quality, tiers=decider.names()
+        )
+        assert version is not None
+        one = found.threshold
+        return f"version {version.number}: threshold {one.value:+.4f} ({one.low:+.4f} to {one.high:+.4f})"
+
+    return recalibrated
 
 
 async def _checked(gateway: Gateway) -> list[str | None]:
