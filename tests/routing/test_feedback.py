@@ -75,10 +75,20 @@ def test_a_user_says_what_an_own_answer_was_worth(tmp_path: Path) -> None:
         run.close()
 
     played({"small": answers("yes")}, use, tmp_path, rules=TABLE)
+    with (tmp_path / "outcomes.jsonl").open("ab") as file:
+        file.write(b'{"type":"outc')  # killed in the middle of a line
+
+    async def later(stage: Stage) -> None:
+        run = feeding(stage, tmp_path)
+        assert run.give(say(response_id="r-0", thumbs="up"), "ann")["tier"] == "small"
+        run.close()
+
+    played({"small": answers("yes")}, later, tmp_path, rules=TABLE)
     decided, outcomes = read_outcomes(tmp_path / "outcomes.jsonl")
     assert decided["ann", "r-0"].cost == pytest.approx(0.0012)
     assert [(one.source, one.good, one.correct) for one in outcomes] == [
         ("thumbs", 1.0, None), ("score", 0.75, None), ("correct", 0.0, "no"),
+        ("thumbs", 1.0, None),
     ]  # fmt: skip
 
 

@@ -18,6 +18,9 @@ def test_another_number_or_name_is_another_question() -> None:
     assert not alike(first, Asking.of("How far is it from Vienna to Berlin?"))
     assert not alike(Asking.of("What is 2 + 2?"), Asking.of("What is 2 + 3?"))
     assert not alike(Asking.of(""), Asking.of(""))
+    assert not alike(Asking.of("Continue"), Asking.of("continue"))
+    long = " ".join(f"{one}{two}rule" for one in "abcdefgh" for two in "abcdefgh")
+    assert not alike(Asking.of(f"{long} apples"), Asking.of(f"{long} pears"))
 
 
 def test_only_the_same_user_s_last_minutes_count() -> None:

@@ -312,8 +312,9 @@ def test_feedback_is_for_own_answers_and_is_counted(tmp_path: Path) -> None:
     process = GatewayProcess(tmp_path, text, OCTAVO_API_KEY="key-of-ann")
     try:
         process.client.headers["authorization"] = "Bearer key-of-ann"
-        name = process.chat().json()["id"]
-        streamed = process.chat(stream=True).text
+        again = [{"role": "user", "content": "Why is the sky blue?"}]
+        name = process.chat(messages=again).json()["id"]
+        streamed = process.chat(messages=again, stream=True).text
         assert '"id"' in streamed
 
         def say(**fields: object) -> httpx2.Response:

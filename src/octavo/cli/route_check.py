@@ -10,7 +10,7 @@ from rich.console import Console
 
 from octavo.cli.route_data import print_json
 from octavo.errors import InvalidParameter
-from octavo.routing.checks import Found, drift_cases, judge_pairs, reask_pairs
+from octavo.routing.checks import Found, drift_cases, reask_pairs
 from octavo.routing.drift import Drift
 from octavo.routing.judge import LEVEL, Trial
 from octavo.routing.nearest import nearest
@@ -84,8 +84,7 @@ def check_feedback(subject: str, tiers: Path | None, judge: str | None, *, json:
 
 async def _judged(path: Path, name: str | None) -> tuple[str, Trial]:
     from octavo.routing.gateway import Gateway
-    from octavo.routing.judge import tried
-    from octavo.routing.judging import judge_of
+    from octavo.routing.judging import tried_tier
     from octavo.routing.tier_file import read_tiers
 
     tiers = read_tiers(path, os.environ)
@@ -96,6 +95,6 @@ async def _judged(path: Path, name: str | None) -> tuple[str, Trial]:
         raise InvalidParameter(f"--judge is {chosen!r}, which is no tier; {nearest(chosen, tiers.names)}")
     gateway = Gateway(tiers)
     try:
-        return chosen, await tried(judge_of(gateway, chosen), judge_pairs())
+        return chosen, await tried_tier(gateway, chosen)
     finally:
         await gateway.close()

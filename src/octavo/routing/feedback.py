@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from octavo.errors import InvalidParameter, OctavoError, RoutingError, TierFailed
-from octavo.routing.checks import judge_pairs
 from octavo.routing.drift import Drift
 from octavo.routing.exploring import Exploring
 from octavo.routing.feedback_metrics import FeedbackMetrics
-from octavo.routing.feeding import Feeding, Purse
-from octavo.routing.judge import tried
-from octavo.routing.judging import Judging, judge_of
-from octavo.routing.outcomes import Decided, Outcome, OutcomeFile, Source
+from octavo.routing.feeding import DAY_S, Feeding, Purse
+from octavo.routing.judging import Judging, tried_tier
+from octavo.routing.outcomes import Decided, Outcome, OutcomeFile, Source, read_outcomes
 from octavo.routing.reask import ReAsks
 
 if TYPE_CHECKING:
@@ -107,7 +105,6 @@ class FeedbackRun:
         1970. Raises RoutingError for a file that cannot be written."""
         self._gateway, self._feeding, self._metrics = gateway, feeding, metrics
         self._now_s = now_s
-        self.file = OutcomeFile(folder / feeding.outcomes) if feeding.outcomes else None
         self._reasks = ReAsks(feeding.reask_minutes) if feeding.reask_minutes else None
         self._known: OrderedDict[tuple[str | None, str], str] = OrderedDict()
         self._purses = {
@@ -115,6 +112,9 @@ class FeedbackRun:
             "explore": Purse(feeding.explore_cost_a_day or 0.0, now_s),
         }
         share = feeding.explore_share
+        self.file = OutcomeFile(folder / feeding.outcomes) if feeding.outcomes else None
+        if self.file is not None:
+            self._recall(self.file)
         self._exploring = Exploring(share, self._purses["explore"], seed=seed) if share else None
         self._judging = None
         if feeding.judge is not None:
@@ -124,6 +124,16 @@ class FeedbackRun:
         self._reference = reference
         self._scores_of: Sequence[float] = ()
         self._drifts: dict[str, Drift] = {}
+
+    def _recall(self, file: OutcomeFile) -> None:
+        """What was answered, and explored today, before the gateway was started anew."""
+        day = self._now_s() // DAY_S
+        for (key, name), one in read_outcomes(file.path)[0].items():
+            self._known[key, name] = one.tier
+            if one.decided is not None and one.time_s // DAY_S == day:
+                self._purses["explore"].settle(0.0, one.cost or 0.0)
+        while len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
 
     # On the way of a request.
 
@@ -185,7 +195,7 @@ class FeedbackRun:
         if tier is None:
             raise UnknownResponse(
                 f"There is no answer {said.response_id[:100]!r} of yours here that feedback can be given to; the last "
-                f"{MOST_KNOWN:,} are known since the gateway was started.",
+                f"{MOST_KNOWN:,} are known.",
                 "response_id",
             )
         if said.thumbs is not None:
@@ -254,7 +264,7 @@ class FeedbackRun:
         name = self._feeding.judge
         assert name is not None
         try:
-            trial = await tried(judge_of(self._gateway, name), judge_pairs())
+            trial = await tried_tier(self._gateway, name)
         except TierFailed as error:
             _logger.warning("the judge %s was not tried, and nothing is compared yet: %s", name, error)
             return

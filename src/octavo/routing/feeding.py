@@ -11,7 +11,7 @@ import msgspec
 from octavo.errors import SettingsError
 from octavo.routing.nearest import nearest
 
-__all__ = ["Feeding", "Purse", "check_feeding"]
+__all__ = ["DAY_S", "Feeding", "Purse", "check_feeding"]
 
 DAY_S = 86_400
 

@@ -7,6 +7,7 @@ whose better answer is known; one that is no better than a coin is refused.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -99,16 +100,20 @@ class Trial:
             )
 
 
-async def tried(judge: Judge, pairs: Sequence[Question]) -> Trial:
-    """Every other pair has its good answer first."""
-    decided = right = 0
-    for place, pair in enumerate(pairs):
+async def tried(judge: Judge, pairs: Sequence[Question], *, at_once: int = 1) -> Trial:
+    """Every other pair has its good answer first. `at_once`: so many pairs are asked beside each other."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(place: int, pair: Question) -> bool | None:
         answers = (pair.good, pair.bad) if place % 2 else (pair.bad, pair.good)
-        found = await judge.compare(pair.question, *answers)
-        if found is not None:
-            decided += 1
-            right += found == bool(place % 2)
-    return Trial(len(pairs), decided, right)
+        async with room:
+            found = await judge.compare(pair.question, *answers)
+        return None if found is None else found == bool(place % 2)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(place, pair)) for place, pair in enumerate(pairs)]
+    said = [task.result() for task in tasks]
+    return Trial(len(pairs), sum(one is not None for one in said), sum(one is True for one in said))
 
 
 def _prompt(question: str, first: str, second: str) -> str:

@@ -16,15 +16,16 @@ from octavo.errors import OctavoError, TierFailed
 from octavo.routing.aside import ask_aside
 from octavo.routing.asked import CHAT
 from octavo.routing.bill import Usage
+from octavo.routing.checks import judge_pairs
 from octavo.routing.heard import text_of
-from octavo.routing.judge import Judge
+from octavo.routing.judge import Judge, Trial, tried
 
 if TYPE_CHECKING:
     from octavo.routing.course import Course
     from octavo.routing.feeding import Feeding, Purse
     from octavo.routing.gateway import Gateway
 
-__all__ = ["Judging", "judge_of"]
+__all__ = ["Judging", "judge_of", "tried_tier"]
 
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ MOST_WAITING = 16
 MOST_HEARD_BYTES = 64 << 10
 """Of an answer that shall be compared; longer ones are left out."""
 REPLY_TOKENS = 8
+_TRIED_AT_ONCE = 4
 _ANSWER_TOKENS = 1024
 """Where the client names no limit; for the estimate of a second answer's cost."""
 
@@ -54,6 +56,16 @@ def judge_of(gateway: Gateway, tier: str, bill: list[float] | None = None) -> Ju
         return said.text
 
     return Judge(asking)
+
+
+async def tried_tier(gateway: Gateway, tier: str) -> Trial:
+    """Its trial. Raises TierFailed where it does not answer."""
+    most = gateway.tiers[tier].most_running
+    at_once = _TRIED_AT_ONCE if most is None else min(most, _TRIED_AT_ONCE)
+    try:
+        return await tried(judge_of(gateway, tier), judge_pairs(), at_once=at_once)
+    except* TierFailed as group:
+        raise TierFailed(str(group.exceptions[0])) from None
 
 
 class Judging:

@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import msgspec
 
@@ -73,13 +73,13 @@ class OutcomeFile:
 
     def __init__(self, path: Path) -> None:
         """Raises RoutingError for a file that cannot be written."""
-        self._path = path
+        self.path = path
         self._waiting: queue.Queue[Line | None] = queue.Queue(MOST_WAITING)
         self.lost = 0
         """Lines that could not be written."""
         try:
-            with path.open("ab"):
-                pass
+            with path.open("a+b") as file:
+                _drop_cut_line(file)
         except OSError as error:
             raise RoutingError(f"[feedback] outcomes: {path} cannot be written: {error.strerror}.") from None
         self._thread = threading.Thread(target=self._write, name="octavo-outcomes", daemon=True)
@@ -107,13 +107,26 @@ class OutcomeFile:
             kept = [line for line in lines if line is not None]
             data = b"".join(msgspec.json.encode(line) + b"\n" for line in kept)
             try:
-                if self._path.exists() and self._path.stat().st_size + len(data) > MAX_FILE_BYTES:
-                    self._path.replace(self._path.with_name(self._path.name + ".1"))
-                with self._path.open("ab") as file:
+                if self.path.exists() and self.path.stat().st_size + len(data) > MAX_FILE_BYTES:
+                    self.path.replace(self.path.with_name(self.path.name + ".1"))
+                with self.path.open("ab") as file:
                     file.write(data)
             except OSError as error:
                 self.lost += len(kept)
-                _logger.error("outcomes were not written to %s: %s", self._path, error.strerror)
+                _logger.error("outcomes were not written to %s: %s", self.path, error.strerror)
+
+
+def _drop_cut_line(file: BinaryIO) -> None:
+    """The last line, where whoever wrote it was stopped in its middle: what follows would not be a line either."""
+    end = file.seek(0, 2)
+    while end:
+        start = max(end - 65_536, 0)
+        file.seek(start)
+        place = file.read(end - start).rfind(b"\n")
+        if place >= 0 or not start:
+            file.truncate(start + place + 1)
+            return
+        end = start
 
 
 def read_outcomes(path: Path) -> tuple[dict[tuple[str | None, str], Decided], list[Outcome]]:

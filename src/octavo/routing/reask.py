@@ -18,7 +18,9 @@ MINUTES = 10.0
 ALIKE = 0.6
 """Of the words of both: twice those that both have, over all."""
 SURE = 0.85
-"""From here on a word each that the other lacks does no harm."""
+"""From here on a word each that the other lacks does no harm,"""
+SHORT = 40
+"""in requests of at most so many words: a long form that is filled in otherwise is another request."""
 MOST_USERS = 10_000
 MOST_EACH = 8
 _STEM = 5
@@ -29,6 +31,7 @@ my no not of on or please so some tell than that the their then there these this
 were what when where which who whom why will with would you your again wrong asked answer need want
 one other real still said ask forgot now just only if der die das ein eine ist man wie nochmal bitte
 nein le la les un une est que el los las es de write explain mean meaning word amount much many
+yes yeah ok okay thanks thank continue next more go sure right hello hi test question
 """
 _SMALL = frozenset(_SMALL_WORDS.split())
 
@@ -77,7 +80,7 @@ def alike(first: Asking, second: Asking) -> bool:
         return False
     both = len(first.words & second.words)
     share = 2 * both / (len(first.words) + len(second.words))
-    if lacks and new and share < SURE:
+    if lacks and new and (share < SURE or len(first.words) > SHORT):
         return False
     return share >= ALIKE
 
