@@ -150,7 +150,7 @@ def test_a_share_is_explored_with_known_propensities_until_the_money_is_gone(tmp
 
 
 def test_a_judge_compares_when_the_answer_is_gone_and_stops_where_the_money_does(tmp_path: Path) -> None:
-    table = TABLE + 'judge = "hosted"\njudge_share = 1.0\njudge_cost_a_day = 1.0\n'
+    table = TABLE + 'judge = "hosted"\njudge_share = 1.0\njudge_cost_a_day = 5.0\n'
 
     async def use(stage: Stage) -> None:
         run = feeding(stage, tmp_path)
@@ -167,7 +167,7 @@ def test_a_judge_compares_when_the_answer_is_gone_and_stops_where_the_money_does
         run.close()
         # Estimated 0.002 for the second answer and 0.09 for the judge; settled with what it was.
         assert stage.counts()["large"] == 12
-        assert run._purses["judge"].spent == pytest.approx(12 * (0.012 + 2 * 0.01))
+        assert run._purses["judge"].spent == pytest.approx(12 * (0.012 + 2 * 0.01) + 80 * 0.01)
 
     played({"small": answers("17 times 23 is 381."), "large": answers("391", "l"), "hosted": judges}, use,
            tmp_path, rules=table)  # fmt: skip

@@ -19,6 +19,10 @@ def test_another_number_or_name_is_another_question() -> None:
     assert not alike(Asking.of("What is 2 + 2?"), Asking.of("What is 2 + 3?"))
     assert not alike(Asking.of(""), Asking.of(""))
     assert not alike(Asking.of("Continue"), Asking.of("continue"))
+    essay = "It was a dark night. " * 300
+    assert alike(Asking.of(essay), Asking.of(f"{essay}\n")) and not alike(
+        Asking.of(essay), Asking.of(essay + "!")
+    )
     long = " ".join(f"{one}{two}rule" for one in "abcdefgh" for two in "abcdefgh")
     assert not alike(Asking.of(f"{long} apples"), Asking.of(f"{long} pears"))
 

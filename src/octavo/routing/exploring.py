@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from octavo.routing.bill import Usage
@@ -29,16 +29,19 @@ _ANSWER_TOKENS = 1024
 class Exploring:
     """A share of the requests."""
 
-    def __init__(self, share: float, purse: Purse, *, seed: int | None = None) -> None:
-        """`seed`: of what is drawn; None takes another one each time."""
-        self._share, self._purse = share, purse
+    def __init__(
+        self, share: float, purse: Purse, among: Collection[str], *, seed: int | None = None
+    ) -> None:
+        """`among`: tiers that a request may go to instead. `seed`: of what is drawn; None takes another one each
+        time."""
+        self._share, self._purse, self._among = share, purse, among
         self._random = random.Random(seed)
         self._taken: dict[int, float] = {}
 
     def maybe(self, verdict: Verdict, able: Sequence[Tier], asked: Asked) -> Verdict:
         """The verdict with its propensity, perhaps for another tier. Whether money is left does not depend on what is
         drawn now, so that the propensity is what it says."""
-        others = [tier for tier in able if tier.name != verdict.tier]
+        others = [tier for tier in able if tier.name != verdict.tier and tier.name in self._among]
         if not others or verdict.score is None or verdict.abstained:
             return verdict
         usage = Usage(asked.prompt_tokens, 0, asked.answer_tokens or _ANSWER_TOKENS)

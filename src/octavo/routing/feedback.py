@@ -95,14 +95,16 @@ class FeedbackRun:
         metrics: FeedbackMetrics,
         folder: Path,
         *,
+        among: Sequence[str] = (),
         reference: Callable[[], Sequence[float]] = tuple,
         recalibrate: Callable[[], str] | None = None,
         seed: int | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`folder`: where the outcomes' file begins. `reference`: scores of the data that the policy learnt from, now.
-        `recalibrate`: finds thresholds anew, and says what came of it. `seed`: of all draws. `now_s`: seconds since
-        1970. Raises RoutingError for a file that cannot be written."""
+        """`folder`: where the outcomes' file begins. `among`: tiers that are explored; all but the judge where it is
+        empty. `reference`: scores of the data that the policy learnt from, now. `recalibrate`: finds thresholds anew,
+        and says what came of it. `seed`: of all draws. `now_s`: seconds since 1970. Raises RoutingError for a file that
+        cannot be written."""
         self._gateway, self._feeding, self._metrics = gateway, feeding, metrics
         self._now_s = now_s
         self._reasks = ReAsks(feeding.reask_minutes) if feeding.reask_minutes else None
@@ -115,7 +117,9 @@ class FeedbackRun:
         self.file = OutcomeFile(folder / feeding.outcomes) if feeding.outcomes else None
         if self.file is not None:
             self._recall(self.file)
-        self._exploring = Exploring(share, self._purses["explore"], seed=seed) if share else None
+        names = among or tuple(name for name in gateway.tiers.names if name != feeding.judge)
+        purse = self._purses["explore"]
+        self._exploring = Exploring(share, purse, names, seed=seed) if share else None
         self._judging = None
         if feeding.judge is not None:
             self._judging = Judging(gateway, feeding, self._purses["judge"], self._judged, seed=seed)
@@ -263,11 +267,14 @@ class FeedbackRun:
             return
         name = self._feeding.judge
         assert name is not None
+        bill: list[float] = []
         try:
-            trial = await tried_tier(self._gateway, name)
+            trial = await tried_tier(self._gateway, name, bill)
         except TierFailed as error:
             _logger.warning("the judge %s was not tried, and nothing is compared yet: %s", name, error)
             return
+        finally:
+            self._purses["judge"].settle(0.0, sum(bill))
         trial.check(name)
         self._believed = True
         _logger.info("the judge %s was right about %d of %d pairs", name, trial.right, trial.pairs)

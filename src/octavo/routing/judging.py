@@ -58,12 +58,12 @@ def judge_of(gateway: Gateway, tier: str, bill: list[float] | None = None) -> Ju
     return Judge(asking)
 
 
-async def tried_tier(gateway: Gateway, tier: str) -> Trial:
-    """Its trial. Raises TierFailed where it does not answer."""
+async def tried_tier(gateway: Gateway, tier: str, bill: list[float] | None = None) -> Trial:
+    """Its trial. `bill`: gets the cost of each question. Raises TierFailed where it does not answer."""
     most = gateway.tiers[tier].most_running
     at_once = _TRIED_AT_ONCE if most is None else min(most, _TRIED_AT_ONCE)
     try:
-        return await tried(judge_of(gateway, tier), judge_pairs(), at_once=at_once)
+        return await tried(judge_of(gateway, tier, bill), judge_pairs(), at_once=at_once)
     except* TierFailed as group:
         raise TierFailed(str(group.exceptions[0])) from None
 

@@ -21,6 +21,7 @@ SURE = 0.85
 """From here on a word each that the other lacks does no harm,"""
 SHORT = 40
 """in requests of at most so many words: a long form that is filled in otherwise is another request."""
+LONG_LETTERS = 4000
 MOST_USERS = 10_000
 MOST_EACH = 8
 _STEM = 5
@@ -49,8 +50,12 @@ class Asking:
 
     @classmethod
     def of(cls, prompt: str) -> Asking:
-        """From a prompt; its first 20,000 letters are looked at."""
-        found = list(_WORDS.finditer(prompt[:20_000]))
+        """From a prompt. Of one with more than 4,000 letters only its being the same is looked at: its words would take
+        longer than a request may be held up."""
+        if len(prompt) > LONG_LETTERS:
+            whole = hash(prompt.strip())
+            return cls(frozenset((whole,)), frozenset(), whole)
+        found = list(_WORDS.finditer(prompt))
         words, marks = set(), set()
         often: Counter[str] = Counter()  # 2 + 2 has two numbers
         for match in found:

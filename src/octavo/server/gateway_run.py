@@ -78,14 +78,14 @@ def run_gateway(
     gateway = Gateway(tiers, decider, observers=(metrics,))
     feedback = None
     if tiers.feedback is not None:
-        scores = decider.scores if isinstance(decider, PolicyDecider | VersionedDecider) else tuple
-        told = FeedbackMetrics(metrics.registry)
+        learnt = decider if isinstance(decider, PolicyDecider | VersionedDecider) else None
         feedback = FeedbackRun(
             gateway,
             tiers.feedback,
-            told,
+            FeedbackMetrics(metrics.registry),
             folder,
-            reference=scores,
+            among=() if learnt is None else learnt.names(),
+            reference=tuple if learnt is None else learnt.scores,
             recalibrate=_recalibrating(tiers, decider, folder),
         )
         gateway.feedback = feedback
