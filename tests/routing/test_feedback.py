@@ -203,3 +203,32 @@ def test_a_purse_begins_anew_each_day() -> None:
     assert purse.take(0.75) and purse.spent == 1.0
     now[0] = 86_400.0
     assert purse.take(1.0)
+
+
+def test_scores_that_have_moved_are_told_in_the_log_and_the_metrics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = "[feedback]\ndrift_window = 100\n"
+    reference = [number / 1000 for number in range(1000)]
+
+    async def use(stage: Stage) -> None:
+        found = stage.gateway.tiers.feedback
+        assert found is not None
+        registry = CollectorRegistry()
+        run = FeedbackRun(
+            stage.gateway, found, FeedbackMetrics(registry), tmp_path, reference=lambda: reference
+        )
+        stage.gateway.feedback = run
+        for _ in range(100):
+            await stage.ask()
+        assert registry.get_sample_value("octavo_route_drift_alarms_total", {"of": "score"}) == 1
+        assert registry.get_sample_value("octavo_route_drift", {"of": "score"}) == 1
+        few = FeedbackRun(
+            stage.gateway, found, FeedbackMetrics(CollectorRegistry()), tmp_path, reference=lambda: (0.0, 1.0)
+        )
+        stage.gateway.feedback = few  # too few to compare with: the first window is the reference
+        await stage.ask()
+
+    both = {"small": answers("yes"), "large": answers("Yes.", "l")}
+    played(both, use, tmp_path, rules=table, decider=Scored())
+    assert "drift: the last 100 requests' score is 1.000 from the reference" in caplog.text

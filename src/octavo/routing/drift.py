@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["LEVEL", "Drift", "Reading", "bound", "distance", "psi"]
+__all__ = ["LEAST", "LEVEL", "Drift", "Reading", "bound", "distance", "psi"]
 
 LEVEL = 0.001
 LEAST = 100

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from octavo.errors import InvalidParameter, OctavoError, RoutingError, TierFailed
-from octavo.routing.drift import Drift
+from octavo.routing.drift import LEAST, Drift
 from octavo.routing.exploring import Exploring
 from octavo.routing.feedback_metrics import FeedbackMetrics
 from octavo.routing.feeding import DAY_S, Feeding, Purse
@@ -246,7 +246,8 @@ class FeedbackRun:
             self._scores_of = reference  # another policy: its scores are others
             self._drifts.pop("score", None)
         if of not in self._drifts:
-            start = self._scores_of if of == "score" else ()
+            few = of != "score" or len(self._scores_of) < LEAST
+            start = () if few else self._scores_of
             self._drifts[of] = Drift(start, window=self._feeding.drift_window)
         reading = self._drifts[of].add(value)
         if reading is not None:

@@ -19,6 +19,7 @@ from octavo.routing.policy import Decision, Policy
 from octavo.routing.starting import NAMES, begin, load, read
 
 if TYPE_CHECKING:
+    from octavo.routing.embedding import Embedder
     from octavo.routing.tiers import Deciding, Tiers
 
 __all__ = ["PolicyDecider"]
@@ -46,6 +47,8 @@ class PolicyDecider:
         self._tiers = tiers
         self._default = default
         self._scores = scores
+        self.embedder: Embedder | None = None
+        """The model that looks at prompts, where there is one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="octavo-decider") if apart else None
 
     @classmethod
@@ -73,8 +76,9 @@ class PolicyDecider:
         return cls.by(Policy.load(path), tiers)
 
     @classmethod
-    def by(cls, policy: Policy, tiers: Tiers) -> PolicyDecider:
-        """A policy that was read. Raises SettingsError and, for an embedding, ModelError."""
+    def by(cls, policy: Policy, tiers: Tiers, before: PolicyDecider | None = None) -> PolicyDecider:
+        """A policy that was read. `before`: who decided until now; its model is kept where it is the same. Raises
+        SettingsError and, for an embedding, ModelError."""
         deciding = tiers.deciding
         assert deciding is not None
         threshold = deciding.threshold
@@ -89,15 +93,23 @@ class PolicyDecider:
             )
         from octavo.routing.embedding import Embedder  # a model and the kernels
 
-        embedder = Embedder.of(policy.header.embedding)
-        policy.decide("warm", embedder, threshold)
-        return cls(
+        kept = None if before is None else before.embedder
+        if kept is not None and kept.spec != policy.header.embedding:
+            kept = None
+        embedder = kept or Embedder.of(policy.header.embedding)
+        if kept is None:
+            policy.decide("warm", embedder, threshold)
+        made = cls(
             lambda prompt: policy.decide(prompt, embedder, threshold),
             names,
             tiers.general.default,
             apart=True,
             scores=policy.header.scores,
         )
+        made.embedder = embedder
+        if kept is not None and before is not None:  # one prompt at a time, whoever decides
+            made._thread = before._thread
+        return made
 
     def scores(self) -> Sequence[float]:
         """Of held-out rows that the policy was trained on; none where it does not say."""

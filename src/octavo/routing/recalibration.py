@@ -169,7 +169,8 @@ def recalibrate(
     seed: int = 0,
 ) -> tuple[Recalibrated, Version | None]:
     """A new version with the threshold that the outcomes give. `tiers`: what the outcomes call the policy's; `careful`:
-    the end of the interval that is surer to meet the target; `keep`: False writes nothing. Raises RoutingError."""
+    the end of the interval that is surer to meet the target; `keep`: False writes nothing; where the threshold is the
+    current version's, that one is given back. Raises RoutingError."""
     version, policy = load(folder)
     names = policy.header.tiers if tiers is None else tuple(tiers)
     if len(names) != 2 or len(policy.header.tiers) != 2:
@@ -184,5 +185,7 @@ def recalibrate(
     if not keep:
         return found, None
     chosen = found.threshold.low if careful else found.threshold.value
+    if chosen == version.threshold:
+        return found, version
     target = f"{quality:g} of the better tier's outcomes, on {found.rows:,} ({source})"
     return found, add(folder, policy.with_threshold(chosen, target), root=version.root)

@@ -30,7 +30,7 @@ class VersionedDecider:
         self.folder = folder
         self._tiers = tiers
         self._stamp = stamp(folder)
-        self.version, self._decider = self._load()
+        self.version, self._decider = self._load(None)
         self._changing = asyncio.Lock()
 
     def scores(self) -> Sequence[float]:
@@ -53,7 +53,7 @@ class VersionedDecider:
 
     async def _change(self, now: tuple[int, int, int]) -> None:
         try:
-            version, decider = await asyncio.to_thread(self._load)
+            version, decider = await asyncio.to_thread(self._load, self._decider)
         except OctavoError as error:
             _logger.error("version %d goes on deciding: %s", self.version.number, error)
         else:
@@ -62,6 +62,6 @@ class VersionedDecider:
             self.version, self._decider = version, decider
         self._stamp = now
 
-    def _load(self) -> tuple[Version, PolicyDecider]:
+    def _load(self, before: PolicyDecider | None) -> tuple[Version, PolicyDecider]:
         version, policy = load(self.folder)
-        return version, PolicyDecider.by(policy, self._tiers)
+        return version, PolicyDecider.by(policy, self._tiers, before)
