@@ -82,7 +82,10 @@ def test_train_evaluate_calibrate_decide(capsys: pytest.CaptureFixture[str], tmp
         (["train", "LABELS", "--prices", "small=1"], "no price for tier 'large'"),
         (["train", "LABELS", "--prices", "small=1,large=2,huge=3"], "names the tier 'huge'"),
         (["train", "LABELS", "--prices", "small"], "write NAME=MONEY"),
-        (["train", "LABELS", "--embedding", "none", "--test-share", "0.5"], "rows are left for training"),
+        (
+            ["train", "LABELS", "--embedding", "none", "--test-share", "0.5"],
+            "--test-share 0.5 keeps the others",
+        ),
         (["calibrate", "LABELS", "--policy", "none.npz"], "either --quality or --budget"),
         (["calibrate", "LABELS", "--policy", "none.npz", "--quality", "0.9"], "none.npz cannot be read"),
     ],

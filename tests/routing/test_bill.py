@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
 
 from octavo.routing.bill import Price, Usage, usage_of
+from octavo.routing.course import shown_cost
 
 
 def test_cached_input_has_its_own_price_or_that_of_other_input() -> None:
@@ -41,3 +44,17 @@ def test_a_long_prompt_has_other_prices() -> None:
 def test_usage_in_openai_s_words(told: Any, usage: Usage | None) -> None:
     assert usage_of({"usage": told}) == usage
     assert usage_of([told]) is None
+
+
+def test_what_is_shown_is_what_whole_numbers_give_to_the_last_digit() -> None:
+    random = Random(0)
+    shown = exact = Decimal(0)
+    for _ in range(2000):
+        prices = [Decimal(random.randrange(10**8)) / 10 ** random.randrange(2, 7) for _ in range(3)]
+        usage = Usage(given := random.randrange(5000), random.randrange(given + 1), random.randrange(2000))
+        price = Price(input=float(prices[0]), cached=float(prices[1]), output=float(prices[2]))
+        counts = (usage.input - usage.cached, usage.cached, usage.output)
+        cost = sum((count * one for count, one in zip(counts, prices, strict=True)), Decimal(0)) / 10**6
+        if cost < 100:
+            shown, exact = shown + Decimal(shown_cost(price.cost(usage))), exact + cost
+    assert shown == exact > 0

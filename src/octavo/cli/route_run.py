@@ -51,7 +51,7 @@ MAX_PROMPT_BYTES = 64 << 20
 
 def train_policy(data: Data, learning: Learning, quality: float, out: Path, *, json: bool) -> None:
     """`octavo route train`."""
-    from octavo.routing.training import check_library, train
+    from octavo.routing.training import LEAST_ROWS, check_library, train
 
     check_library()
     if not out.absolute().parent.is_dir():
@@ -65,6 +65,12 @@ def train_policy(data: Data, learning: Learning, quality: float, out: Path, *, j
         if learning.test_share > 0:
             inside, _ = split(groups, 1 - learning.test_share, learning.seed)
         mine = labels.take(inside)
+        if len(mine) < min(LEAST_ROWS, len(labels)):
+            raise RoutingError(
+                f"{len(mine):,} rows are left for training, of {len(labels):,}: it needs {LEAST_ROWS} or more. "
+                f"--test-share {learning.test_share:g} keeps the others for the test, near duplicates together; give "
+                "more prompts, or a smaller share."
+            )
         spec, vectors = None, None
         if learning.embedding is not None:
             with embedder_of(learning) as embedder:

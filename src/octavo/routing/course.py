@@ -109,10 +109,10 @@ class Observer(Protocol):
 
 
 def shown_cost(cost: float | None) -> str:
-    """Without an exponent, which not everybody can read."""
+    """Without an exponent, which not everybody can read. Exact where prices per million have at most six decimals."""
     if cost is None:
         return "unknown"
-    return f"{cost:.9f}".rstrip("0").rstrip(".")
+    return f"{cost:.12f}".rstrip("0").rstrip(".")
 
 
 def _plain(text: str) -> str:
