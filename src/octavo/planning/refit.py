@@ -10,6 +10,7 @@ from octavo.errors import BenchError
 from octavo.protocol.watch import Worked
 from octavo.simulation.calibrate import fit
 from octavo.simulation.calibrated import CalibratedPace, Fitted
+from octavo.simulation.coldness import RATES
 from octavo.simulation.told import groups_of
 
 __all__ = ["pace_of"]
@@ -26,6 +27,8 @@ def pace_of(steps: Sequence[Worked]) -> tuple[CalibratedPace, Fitted]:
     groups = groups_of(steps)
     pace, _, fitted = fit(groups)
     told = sum([pace.seconds(load) for one in groups for load in one.loads])
+    if pace.per_cold_s:
+        told += pace.per_cold_s * sum([one.cold[RATES.index(pace.cold_stays)] for one in groups])
     return _scaled(pace, sum([one.seconds for one in groups]) / told), fitted
 
 
@@ -34,6 +37,13 @@ def _scaled(pace: CalibratedPace, factor: float) -> CalibratedPace:
     little, and a queue grows by what steps take on average."""
     terms = {
         name: factor * getattr(pace, name)
-        for name in ("per_step_s", "per_sample_s", "per_sequence_s", "per_kv_token_s", "per_pair_s")
+        for name in (
+            "per_step_s",
+            "per_sample_s",
+            "per_sequence_s",
+            "per_kv_token_s",
+            "per_pair_s",
+            "per_cold_s",
+        )
     }
     return msgspec.structs.replace(pace, token_s=tuple(factor * one for one in pace.token_s), **terms)

@@ -13,7 +13,7 @@ from octavo.backends.base import ChoiceRule, Handle, Limits, Plan, PlanError, Sa
 from octavo.engine.load import load_of
 from octavo.models.spec import ModelSpec
 from octavo.simulation.draws import CHILDREN, candidates
-from octavo.simulation.pace import Pace
+from octavo.simulation.pace import Pace, coldness_of
 from octavo.timing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class SimulatedBackend:
         self.pace = pace
         self.candidates: Callable[[int, int, int, int], tuple[tuple[int, float], ...]] = candidates
         """Of beams; a test may have its own."""
+        self.coldness = coldness_of(pace)
+        """What steps leave behind for the next ones."""
         self._clock = clock
         self._receives = receives
         self._received: dict[int, int] = {}
@@ -102,7 +104,11 @@ class SimulatedBackend:
         assert isinstance(handle, _Flight)
         load = load_of(handle.plan, self._received)
         if load.tokens:  # else K and V came in, and nothing was computed
-            self._clock.advance(self.pace.seconds(load))
+            seconds = self.pace.seconds(load)
+            if self.coldness is not None:
+                seconds += self.coldness.seconds if seconds else 0.0
+                self.coldness.after(load)
+            self._clock.advance(seconds)
         return handle.samples
 
     def _usual(self, rule: ChoiceRule) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from octavo.errors import BenchError
 from octavo.simulation.calibrated import CalibratedPace, Fitted, HostWork
+from octavo.simulation.coldness import RATES
 from octavo.timing.step_time import StepLoad
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Observed:
     """Of a request that came from outside: its host work is in `seconds` too."""
     steps: int = 1
     """That were measured for it."""
+    cold: tuple[float, ...] = ()
+    """How cold its steps found the caches, all together, for each of coldness.RATES; () where that is not known."""
 
 
 def fit(seen: Sequence[Observed], *, seed: int = 0) -> tuple[CalibratedPace, HostWork, Fitted]:
@@ -61,10 +64,16 @@ def fit(seen: Sequence[Observed], *, seed: int = 0) -> tuple[CalibratedPace, Hos
         *_OTHERS,
         "per_request_s",
         "per_prompt_token_s",
+        "per_cold_s",
     ]
-    matrix = np.array([_row(one, points) for one in seen])
-    matrix /= np.array([[one.seconds] for one in seen])
-    terms = non_negative(matrix, np.ones(len(seen)))
+    rows = np.array([_row(one, points) for one in seen])
+    seconds = np.array([[one.seconds] for one in seen])
+    colds = np.array([one.cold or (0.0,) * len(RATES) for one in seen])
+    tried = [np.hstack((rows, colds[:, [place]])) / seconds for place in range(len(RATES))]
+    fits = [non_negative(matrix, np.ones(len(seen))) for matrix in tried]
+    errors = [float(np.linalg.norm(m @ t - 1.0)) for m, t in zip(tried, fits, strict=True)]
+    best = errors.index(min(errors))
+    matrix, terms = tried[best], fits[best]
     chance = np.random.default_rng(seed)
     draws = np.empty((_DRAWS, len(terms)))
     for place in range(_DRAWS):
@@ -80,6 +89,8 @@ def fit(seen: Sequence[Observed], *, seed: int = 0) -> tuple[CalibratedPace, Hos
         tokens=points,
         token_s=(0.0, *(float(one) for one in np.maximum.accumulate(terms[stretches]))),
         **{name: named[name] for name in _OTHERS},
+        per_cold_s=named["per_cold_s"],
+        cold_stays=RATES[best] if named["per_cold_s"] else 0.0,
     )
     host = HostWork(per_request_s=named["per_request_s"], per_prompt_token_s=named["per_prompt_token_s"])
     return (

@@ -23,6 +23,7 @@ from octavo.scheduling.outputs import SequenceOutput
 from octavo.simulation.backend import load_of
 from octavo.simulation.calibrate import Observed, fit
 from octavo.simulation.calibrated import Calibration, Machine
+from octavo.simulation.coldness import colds_of
 from octavo.timing.step_time import StepLoad
 
 __all__ = [
@@ -68,6 +69,10 @@ class _Step(NamedTuple):
     seconds: float
 
 
+_Key = tuple[int, int, StepLoad, tuple[float, ...]]
+"""Of a kind of step: the probe, the place in it, what it computed, and how cold it found the caches."""
+
+
 def calibrate_engine(
     engine: Engine,
     *,
@@ -102,18 +107,19 @@ def observe(
     designed: list[Probe | None] = [*probes(engine), None]
     turns = list(enumerate(designed)) * repeats
     chance.shuffle(turns)
-    found: dict[tuple[int, int, StepLoad], list[float]] = defaultdict(list)
+    found: dict[_Key, list[float]] = defaultdict(list)
     with _loads(engine) as last:
         _traffic(engine, chance, last)  # memory is touched, threads have begun
         for done, (place, probe) in enumerate(turns):
             if told is not None:
                 told(done, len(turns))
             steps = _traffic(engine, chance, last) if probe is None else _run(engine, probe, chance, last)
-            for number, step in enumerate(steps):
-                found[place, number, step.load].append(step.seconds)
+            colds = colds_of(step.load for step in steps)
+            for number, (step, cold) in enumerate(zip(steps, colds, strict=True)):
+                found[place, number, step.load, cold].append(step.seconds)
     return [
-        Observed((load,), statistics.median(seconds), steps=len(seconds))
-        for (_, _, load), seconds in found.items()
+        Observed((load,), statistics.median(seconds), steps=len(seconds), cold=cold)
+        for (_, _, load, cold), seconds in found.items()
     ]
 
 

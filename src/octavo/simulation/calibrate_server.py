@@ -29,6 +29,7 @@ from octavo.simulation.calibrate import Observed, fit
 from octavo.simulation.calibrate_engine import AT_ONCE, Probe, ranges, this_machine
 from octavo.simulation.calibrate_told import limits_told, listening, run_probe, traffic
 from octavo.simulation.calibrated import Calibration
+from octavo.simulation.coldness import colds_of
 from octavo.simulation.told import groups_of, ranges_of
 from octavo.timing.step_time import StepLoad
 from octavo.workload.request import Part, Request
@@ -269,7 +270,9 @@ def observed_in(done: Run, probe: Probe, knobs: Knobs) -> list[Observed]:
         if only.sent_us is None or not chunks:
             return []
         way_s = (chunks[0].at_us - only.sent_us) / 1e6
-        first = Observed(tuple(_prompt(only.input_tokens or probe.context, knobs, 0)), way_s, probe.context)
+        loads = tuple(_prompt(only.input_tokens or probe.context, knobs, 0))
+        cold = tuple(map(sum, zip(*colds_of(loads), strict=True)))
+        first = Observed(loads, way_s, probe.context, cold=cold)
         return [first, *_decodes(done, probe)]
     if not probe.late:
         return _decodes(done, probe)
@@ -283,7 +286,9 @@ def _decodes(done: Run, probe: Probe) -> list[Observed]:
         if len(before.had) == len(step.had) == probe.streams and all(step.had.values()):
             kv_tokens = sum(probe.context + had for had in step.had.values())
             load = StepLoad(probe.streams, probe.streams, kv_tokens, 0, probe.streams)
-            found.append(Observed((load,), (step.at_us - before.at_us) / 1e6))
+            after = [StepLoad().with_chunk(0, probe.context, 1), *[load] * min(step.had.values())]
+            seconds = (step.at_us - before.at_us) / 1e6
+            found.append(Observed((load,), seconds, cold=colds_of(after)[-1]))
     return found
 
 

@@ -46,6 +46,8 @@ class CalibratedPace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """seconds = per_step_s + curve(tokens) + per_sample_s · samples + per_sequence_s · sequences
               + per_kv_token_s · kv_tokens + per_pair_s · pairs
 
+    and, where the steps before left caches cold, per_cold_s · coldness besides (simulation/coldness.py).
+
     The curve is straight between its points, goes on behind its last as before it, and never falls. Kernels work in
     tiles, which a few tokens do not fill, and wait for weights while they have few: neither is a line.
     """
@@ -59,6 +61,10 @@ class CalibratedPace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     per_sequence_s: _Seconds = 0.0
     per_kv_token_s: _Seconds = 0.0
     per_pair_s: _Seconds = 0.0
+    per_cold_s: _Seconds = 0.0
+    """What a step takes longer where caches are cold; `seconds` has it not, since it is not the load's."""
+    cold_stays: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    """The share of coldness that is left after a step."""
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.token_s):
@@ -180,6 +186,16 @@ class Watched:
         """That were taken."""
         self.outside: dict[str, tuple[int, int]] = {}
         """Of a quantity: how many steps had more of it than any that was measured, and the most that one had."""
+
+    @property
+    def per_cold_s(self) -> float:
+        """The pace's own."""
+        return getattr(self.pace, "per_cold_s", 0.0)
+
+    @property
+    def cold_stays(self) -> float:
+        """The pace's own."""
+        return getattr(self.pace, "cold_stays", 0.0)
 
     def seconds(self, load: StepLoad) -> float:
         self.steps += 1

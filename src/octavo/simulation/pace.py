@@ -8,15 +8,17 @@ from typing import Annotated, Protocol, runtime_checkable
 
 import msgspec
 
+from octavo.simulation.coldness import Coldness
 from octavo.timing.step_time import StepLoad
 
-__all__ = ["Decodes", "LinearPace", "Pace", "ScaledPace", "decodes_of"]
+__all__ = ["Decodes", "LinearPace", "Pace", "ScaledPace", "coldness_of", "decodes_of"]
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class Pace(Protocol):
-    """Tells how long a step takes. The same load takes the same time: what varies is drawn elsewhere, by a seed."""
+    """Tells how long a step takes. The same load takes the same time, but for what the step before left cold (see
+    `coldness_of`): what varies is drawn elsewhere, by a seed."""
 
     def seconds(self, load: StepLoad) -> float:
         """Of a step with this load, at least 0."""
@@ -43,6 +45,22 @@ def _one_by_one(pace: Pace, sequences: int, kv_tokens: int, steps: int) -> list[
         pace.seconds(StepLoad(sequences, sequences, read, 0, sequences))
         for read in range(kv_tokens, last, sequences)
     ]
+
+
+@runtime_checkable
+class _Cools(Protocol):
+    @property
+    def per_cold_s(self) -> float: ...
+
+    @property
+    def cold_stays(self) -> float: ...
+
+
+def coldness_of(pace: Pace) -> Coldness | None:
+    """What a machine with this pace remembers from step to step; None where that changes nothing."""
+    if isinstance(pace, _Cools) and pace.per_cold_s:
+        return Coldness(pace.per_cold_s, pace.cold_stays)
+    return None
 
 
 class LinearPace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,3 +97,13 @@ class ScaledPace(msgspec.Struct, frozen=True, kw_only=True):
 
     def seconds(self, load: StepLoad) -> float:
         return self.times * self.pace.seconds(load)
+
+    @property
+    def per_cold_s(self) -> float:
+        """What a step on cold caches takes longer."""
+        return self.times * self.pace.per_cold_s if isinstance(self.pace, _Cools) else 0.0
+
+    @property
+    def cold_stays(self) -> float:
+        """The share of coldness that is left after a step."""
+        return self.pace.cold_stays if isinstance(self.pace, _Cools) else 0.0

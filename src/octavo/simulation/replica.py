@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import add
 
 import msgspec
 
@@ -114,6 +115,7 @@ class Replica:
             pid=0,
         )
         backend = SimulatedBackend(spec, config.limits, pace, clock, receives=receives)
+        self._coldness = backend.coldness
         speculator = None
         if guessing is not None:
             draft = None
@@ -184,6 +186,8 @@ class Replica:
         if self._watched is not None:
             for load in ahead.stretch.loads(steps):
                 self._watched.seconds(load)
+        if self._coldness is not None:
+            self._coldness.after_decodes(steps)
         items = self.engine.stretch(ahead.stretch, times_s)
         self._looked = False
         return self._progress(items, tuple(times_s[1:]))
@@ -207,6 +211,8 @@ class Replica:
         stretch = Stretch(self.scheduler, TOKEN)
         steps = min(stretch.most(), _FARTHEST)
         lasting_s = self._decodes_s(stretch.sequences, stretch.kv_tokens, steps) if steps else ()
+        if self._coldness is not None:
+            lasting_s = list(map(add, lasting_s, self._coldness.decodes_s(steps)))
         times_s = list(accumulate(lasting_s, initial=self.clock.now_s()))
         if self._recorder is not None and self._recorder.watches(times_s[0], times_s[-1]):
             return None

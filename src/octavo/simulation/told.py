@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from octavo.protocol.watch import Worked
 from octavo.simulation.calibrate import Observed
+from octavo.simulation.coldness import RATES, colds_of
 from octavo.timing.step_time import StepLoad
 
 __all__ = ["groups_of", "lengths_of", "load_of", "ranges_of"]
@@ -16,6 +17,8 @@ _GROUPS = 300
 """That are fitted: steps that are alike count as one, with their mean."""
 _EXACT = 16
 """Up to so many tokens, each number is a kind of step of its own."""
+_COLDS, _MIDDLE = 3, RATES.index(0.8)
+"""So finely are steps told apart by how cold they found the caches, at one of the rates."""
 _LONGEST_GAP_S = 1.0
 """Between two steps of an engine that had work: what is longer is no part of the first."""
 
@@ -45,18 +48,20 @@ def ranges_of(steps: Sequence[Worked]) -> dict[str, tuple[int, int]]:
 
 def groups_of(steps: Sequence[Worked]) -> list[Observed]:
     """Steps that are alike, so many together that each group counts for about as many."""
-    kinds: dict[tuple[int, ...], list[tuple[StepLoad, float]]] = defaultdict(list)
-    for step, seconds in zip(steps, lengths_of(steps), strict=True):
+    kinds: dict[tuple[int, ...], list[tuple[StepLoad, float, tuple[float, ...]]]] = defaultdict(list)
+    colds = colds_of(map(load_of, steps))
+    for step, seconds, cold in zip(steps, lengths_of(steps), colds, strict=True):
         if seconds > 0 and step.tokens:
-            kinds[_kind(step)].append((load_of(step), seconds))
+            kinds[(*_kind(step), round(_COLDS * cold[_MIDDLE]))].append((load_of(step), seconds, cold))
     size = max(len(steps) // _GROUPS, 1)
     found = []
     for alike in kinds.values():
         alike.sort(key=lambda one: one[0])
         for start in range(0, len(alike), size):
             part = alike[start : start + size]
-            loads = tuple([load for load, _ in part])
-            found.append(Observed(loads, sum([seconds for _, seconds in part]), steps=len(part)))
+            loads = tuple([load for load, _, _ in part])
+            cold = tuple(map(sum, zip(*[one for _, _, one in part], strict=True)))
+            found.append(Observed(loads, sum([one for _, one, _ in part]), steps=len(part), cold=cold))
     return found
 
 
