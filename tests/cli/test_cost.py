@@ -69,6 +69,9 @@ def test_prices_are_listed_with_their_dates(capsys: pytest.CaptureFixture[str], 
     assert "gpt-4.1-mini" in capsys.readouterr().out
 
 
+ONE = "cost --turns-per-day 5 --input 4 --output 1"
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -91,6 +94,31 @@ def test_prices_are_listed_with_their_dates(capsys: pytest.CaptureFixture[str], 
         (
             "cost --turns-per-day 5 --input 4 --output 1 --hosted a:in=1,out=1 --hosted a:in=1,out=1",
             "name twice",
+        ),
+        (f"{ONE} --rent 1e300", "--rent is 1e+300, and 1e+12 is the most"),
+        (f"{ONE} --machine-month 1e308", "--machine-month is 1e+308"),
+        (f"{ONE} --operations -1 --rent 1", "--operations is -1; it is a number of 0 or more"),
+        (
+            f"{ONE} --rent 1 --watts 5 --idle-watts 9 --electricity-price 1",
+            "--idle-watts is 9 and --watts 5;",
+        ),
+        (f"{ONE} --rent 1 --electricity-price 0.2", "--electricity-price is given"),
+        (f"{ONE} --purchase 5", "--purchase is given without years"),
+        (f"{ONE} --purchase 5 --years 0", "--years is 0; a purchase is written off over a day"),
+        (
+            f"{ONE} --rent 1 --purchase 5 --years 3",
+            "one of --machine-month, --rent and purchase; given is --rent and purchase.",
+        ),
+        (f"{ONE} --rent 1 --capacity 1e-300", "--capacity is 1e-300"),
+        (f"{ONE} --hosted a:in=1e300,out=1", "'in=1e300' is not understood"),
+        (
+            f"{ONE} --hardware l4 --electricity-price 0.2",
+            "has electricity in it; leave --electricity-price out",
+        ),
+        ("cost --turns-per-day 1e300 --input 4 --output 1 --rent 1", "--turns-per-day is 1e+300"),
+        (
+            "cost --turns-per-day 5 --input 1e308 --output 1 --rent 1",
+            "--input is 1e+308 tokens, and 1e+09 is",
         ),
         (f"{TEAM} --memory 16GiB", "--memory and --model together"),
         (f"{TEAM} --at-once 0.5", "whole numbers"),

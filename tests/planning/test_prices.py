@@ -41,20 +41,43 @@ def test_a_name_that_is_not_known_is_told_with_those_that_are_near() -> None:
         Prices().rent("mi300x")
 
 
+ROW = "[{}]\n{}\nsource = 's'\nas_of = '2026-10'\n"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "said"),
     [
-        "[hosted.x]\ninput = 1\n",
-        "[hosted.x]\ninput = -1\noutput = 1\nsource = 's'\nas_of = 'd'\n",
-        "[rent]\n",
-        "=",
+        ("[hosted.x]\ninput = 1\n", "[hosted.x]: output is missing."),
+        (
+            ROW.format("hosted.x", "input = -1\noutput = 1"),
+            "[hosted.x]: input: it has to be a number >= 0.0.",
+        ),
+        (ROW.format("hosted.x", "input = 1e300\noutput = 1"), "[hosted.x]: input: it has to be a number <= "),
+        (
+            ROW.format("hosted.x", "input = 1\noutput = 'two'"),
+            "[hosted.x]: output: it has to be a number, got text.",
+        ),
+        (ROW.format("hosted.x", "input = 1\noutptu = 1"), "unknown field 'outptu'; did you mean output?"),
+        (
+            ROW.format("rents.l4", "per_hour = 1").replace("2026-10", "soon"),
+            "[rents.l4]: as_of is 'soon'; it is the",
+        ),
+        (
+            ROW.format("rents.l4", "per_hour = 1").replace("2026-10", "2026-13"),
+            "[rents.l4]: as_of is '2026-13'",
+        ),
+        ("hosted = 3\n", "[hosted] is no table"),
+        ("[rents]\nl4 = 3\n", "[rents.l4] is no table"),
+        ("[rent]\n", "it has 'rent', and known are [hosted.NAME] and [rents.NAME]."),
+        ("=", "no file of prices"),
     ],
 )
-def test_a_file_that_is_none_of_prices(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_none_of_prices(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    with pytest.raises(InvalidParameter, match="no file of prices"):
+    with pytest.raises(InvalidParameter, match="no file of prices") as raised:
         Prices(file)
+    assert said in str(raised.value)
     with pytest.raises(InvalidParameter, match="cannot be read"):
         Prices(tmp_path / "nothing.toml")
 
@@ -63,7 +86,7 @@ def test_tiers_are_in_order(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     tier = "{ above_tokens = %d, input = 1, output = 1 }"
     file.write_text(
-        f"[hosted.x]\ninput = 1\noutput = 1\nsource = 's'\nas_of = 'd'\ntiers = [{tier % 20}, {tier % 10}]\n"
+        f"[hosted.x]\ninput = 1\noutput = 1\nsource = 's'\nas_of = '2026-10-03'\ntiers = [{tier % 20}, {tier % 10}]\n"
     )
     with pytest.raises(InvalidParameter, match="the lowest first"):
         Prices(file)

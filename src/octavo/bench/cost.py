@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 JOULES_PER_KWH = 3.6e6
+_MOST = 1e9
+"""Money or watts: more is a slip of the hand, and would make sums infinite."""
 
 
 class _Measured(Protocol):
@@ -404,9 +406,10 @@ class _Sheet:
 
 
 def _amount(name: str, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value >= 0.0):
+    if value is not None and not 0.0 <= value <= _MOST:
         raise InvalidParameter(
-            f"{name} is {value:g}; it is a number of 0 or more, or left out where it is not known.", name
+            f"{name} is {value:g}; it is a number from 0 to {_MOST:g}, or left out where it is not known.",
+            name,
         )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,34 @@ from octavo.planning.team import Convention, Load, Room, e2e_s, load, room
 from octavo.planning.traffic import Traffic
 from octavo.simulation.catalogue import hardware, model
 
-__all__ = ["Asked", "AskedOfTeam", "compare_costs", "describe_team", "list_prices"]
+__all__ = ["Asked", "AskedOfTeam", "compare_costs", "describe_team", "in_options", "list_prices"]
+
+_FIELDS = {
+    "turns_per_day": "--turns-per-day",
+    "input": "--input",
+    "output": "--output",
+    "cached": "--cached",
+    "cache_write": "--cache-write",
+    "days": "--days",
+    "hours": "--hours",
+    "peak": "--peak",
+    "years": "--years",
+    "residual": "--residual",
+    "purchase": "--purchase",
+    "pue": "--pue",
+    "per_month": "--machine-month",
+    "machine_month": "--machine-month",
+    "rent_per_hour": "--rent",
+    "operations_per_month": "--operations",
+    "watts_busy": "--watts",
+    "watts_idle": "--idle-watts",
+    "price_per_kwh": "--electricity-price",
+    "capacity": "--capacity",
+    "large_share": "--large-share",
+    "escalated": "--escalated",
+}
+"""Of the sums, by the options that fill them."""
+_LONG = re.compile(rf"(?<![-\w])(?:{'|'.join(name for name in _FIELDS if '_' in name)})(?!\w)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +122,30 @@ class AskedOfTeam:
     json: bool
 
 
+@contextmanager
+def _told_in_options() -> Iterator[None]:
+    """Errors name what was typed, and not the fields of the sums."""
+    try:
+        yield
+    except InvalidParameter as error:
+        raise InvalidParameter(in_options(str(error)), error.param) from None
+
+
+def in_options(message: str) -> str:
+    """A message of the sums, with options in place of fields' names."""
+    first, _, rest = message.partition(" ")
+    if rest.startswith(("is ", "and ", "go ")) and first in _FIELDS:
+        message = f"{_FIELDS[first]} {rest}"
+    return _LONG.sub(lambda found: _FIELDS[found.group()], message)
+
+
 def compare_costs(asked: Asked) -> None:
     """Raises InvalidParameter."""
+    with _told_in_options():
+        _compare_costs(asked)
+
+
+def _compare_costs(asked: Asked) -> None:
     prices = Prices(asked.prices)
     turn = Turn(
         input=asked.input_tokens,
@@ -129,6 +181,11 @@ def compare_costs(asked: Asked) -> None:
 
 def describe_team(asked: AskedOfTeam) -> None:
     """Raises InvalidParameter."""
+    with _told_in_options():
+        _describe_team(asked)
+
+
+def _describe_team(asked: AskedOfTeam) -> None:
     turn = Turn(input=asked.input_tokens, output=asked.output_tokens)
     traffic = Traffic(
         turns_per_day=asked.people * asked.questions,
@@ -226,13 +283,19 @@ def _owned(asked: Asked, prices: Prices) -> Owned | None:
         if asked.machine_month is None and rent is None and asked.purchase is None:
             found = prices.rent(asked.hardware)
             rent, currency = found.per_hour, found.currency
+            if asked.electricity_price is not None:
+                raise InvalidParameter(
+                    f"The rent of {asked.hardware} that is known ({figure(rent)} {currency} an hour, {found.source}) "
+                    "has electricity in it; leave --electricity-price out, or give --rent of a place that meters it "
+                    "apart."
+                )
         watts = entry.watts if watts is None else watts
         idle = entry.idle_watts if idle is None else idle
     power = None
     if asked.electricity_price is not None:
         if watts is None or idle is None:
             raise InvalidParameter(
-                "electricity_price is given, and what the machine draws is not; give --watts and --idle-watts, or "
+                "--electricity-price is given, and what the machine draws is not; give --watts and --idle-watts, or "
                 "--hardware."
             )
         power = Power(watts_busy=watts, watts_idle=idle, price_per_kwh=asked.electricity_price, pue=asked.pue)

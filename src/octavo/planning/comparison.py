@@ -12,6 +12,7 @@ import msgspec
 
 from octavo.bench.cost import JOULES_PER_KWH
 from octavo.errors import InvalidParameter
+from octavo.planning.amounts import MOST
 from octavo.planning.hosted import cost_per_turn
 from octavo.planning.owned import Owned
 from octavo.planning.prices import HostedModel
@@ -19,6 +20,8 @@ from octavo.planning.sheet import Sheet, figure
 from octavo.planning.traffic import DAY_S, Traffic
 
 __all__ = ["Comparison", "Mixture", "Offer", "compare"]
+
+_LEAST_RATE = 1e-6
 
 
 class Offer(msgspec.Struct, kw_only=True):
@@ -114,8 +117,10 @@ def _check(
     currencies = {price.currency for _, price in hosted} | ({owned.currency} if owned else set())
     if len(currencies) > 1:
         raise InvalidParameter(f"Prices are in {' and '.join(sorted(currencies))}; give all in one currency.")
-    if capacity is not None and not (math.isfinite(capacity) and capacity > 0):
-        raise InvalidParameter(f"capacity is {capacity:g}; it is turns a second, above 0.", "capacity")
+    if capacity is not None and not _LEAST_RATE <= capacity <= MOST:
+        raise InvalidParameter(
+            f"capacity is {capacity:g}; it is turns a second, from {_LEAST_RATE:g} to {MOST:g}.", "capacity"
+        )
     for share in shares:
         if share is not None and not 0.0 <= share <= 1.0:
             raise InvalidParameter(f"A share is {share:g}; it is 0 % to 100 %.")

@@ -5,14 +5,16 @@ Money is in the seller's currency. Numbers are floats, and rounded only where th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from octavo.errors import InvalidParameter
+from octavo.planning.amounts import check_amount
 from octavo.planning.prices import HostedModel
 from octavo.planning.sheet import Sheet, figure
 
 __all__ = ["Turn", "cost_per_turn"]
+
+_MOST_TOKENS = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +31,7 @@ class Turn:
 
     def __post_init__(self) -> None:
         for name in ("input", "output", "cached", "cache_write"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0.0):
-                raise InvalidParameter(f"{name} is {value:g} tokens; it is a number of 0 or more.", name)
+            check_amount(name, getattr(self, name), "tokens", most=_MOST_TOKENS)
         if self.input + self.output <= 0.0:
             raise InvalidParameter("A turn has no tokens; give --input and --output.", "input")
         if self.cached + self.cache_write > self.input:

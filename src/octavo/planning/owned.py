@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from octavo.bench.cost import watts_drawn
 from octavo.errors import InvalidParameter
+from octavo.planning.amounts import check_amount
 from octavo.planning.sheet import Sheet, figure
 
 __all__ = ["Owned", "Power"]
+
+_MOST_PUE = 10.0
+_MOST_YEARS = 100.0
+_LEAST_YEARS = 1 / 365
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +28,14 @@ class Power:
 
     def __post_init__(self) -> None:
         for name in ("watts_busy", "watts_idle", "price_per_kwh"):
-            _amount(name, getattr(self, name))
+            check_amount(name, getattr(self, name))
         if self.watts_idle > self.watts_busy:
             raise InvalidParameter(
                 f"watts_idle is {self.watts_idle:g} and watts_busy {self.watts_busy:g}; idle is the lower one.",
                 "watts_idle",
             )
-        if not (math.isfinite(self.pue) and self.pue >= 1.0):
-            raise InvalidParameter(f"pue is {self.pue:g}; it is 1 or more.", "pue")
+        if not 1.0 <= self.pue <= _MOST_PUE:
+            raise InvalidParameter(f"pue is {self.pue:g}; it is from 1 to {_MOST_PUE:g}.", "pue")
 
     def watts(self, busy_share: float) -> float:
         """At the meter."""
@@ -63,17 +67,21 @@ class Owned:
         if len(known) != 1:
             given = " and ".join(known) or "none of them"
             raise InvalidParameter(
-                f"A machine's cost is one of machine_month, rent and purchase; given is {given}.",
+                f"A machine's cost is one of per_month, rent_per_hour and purchase; given is {given}.",
                 "machine_month",
             )
         for name in (*names, "years", "residual", "operations_per_month"):
-            _amount(name, getattr(self, name))
+            check_amount(name, getattr(self, name))
         if (self.purchase is not None) != (self.years is not None):
             raise InvalidParameter(
-                "purchase and years go together: over how long it is written off.", "years"
+                "purchase is given without years, or years without purchase; over how long is it written off?",
+                "years",
             )
-        if self.years == 0:
-            raise InvalidParameter("years is 0; a machine that is bought lasts longer.", "years")
+        if self.years is not None and not _LEAST_YEARS <= self.years <= _MOST_YEARS:
+            raise InvalidParameter(
+                f"years is {self.years:g}; a purchase is written off over a day at least and {_MOST_YEARS:g} years.",
+                "years",
+            )
         if self.purchase is not None and self.residual > self.purchase:
             raise InvalidParameter(
                 f"residual is {self.residual:g}, more than the purchase of {self.purchase:g}.", "residual"
@@ -85,6 +93,8 @@ class Owned:
         money = f"{self.currency} a month"
         parts = [self._machine(days, sheet)]
         if self.power is not None:
+            if self.rent_per_hour is not None:
+                sheet.note("Electricity is added to the rent, as for a place that meters it apart.")
             if busy_share is None:
                 sheet.note(
                     "How busy the machine is is not known: it is taken as always busy, the most it can draw."
@@ -132,8 +142,3 @@ class Owned:
 
 def _times(count: int) -> str:
     return f" × {count} accelerators" if count != 1 else ""
-
-
-def _amount(name: str, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value >= 0.0):
-        raise InvalidParameter(f"{name} is {value:g}; it is a number of 0 or more.", name)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from octavo.errors import InvalidParameter
+from octavo.planning.amounts import MOST
 from octavo.planning.hosted import Turn
 from octavo.planning.sheet import Sheet, figure
 
@@ -28,12 +28,11 @@ class Traffic:
     """Of a day in which all of it is asked."""
 
     def __post_init__(self) -> None:
-        limits = {"turns_per_day": math.inf, "days": 31.0, "hours": 24.0, "peak": math.inf}
+        limits = {"turns_per_day": MOST, "days": 31.0, "hours": 24.0, "peak": 1e6}
         for name, most in limits.items():
             value = getattr(self, name)
-            if not (math.isfinite(value) and 0.0 < value <= most):
-                upto = "" if math.isinf(most) else f", {most:g} at most"
-                raise InvalidParameter(f"{name} is {value:g}; it is above 0{upto}.", name)
+            if not 0.0 < value <= most:
+                raise InvalidParameter(f"{name} is {value:g}; it is above 0, {most:g} at most.", name)
         if self.peak < 1.0:
             raise InvalidParameter(
                 f"peak is {self.peak:g}; the busiest time has the mean rate at least: 1.", "peak"
