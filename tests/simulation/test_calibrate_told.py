@@ -32,7 +32,7 @@ def shape(requests: list[Request]) -> list[tuple[int, int]]:
 def test_traffic_is_alike_each_time_with_new_tokens_and_fits() -> None:
     for clients in AT_ONCE:
         first, second = (list(traffic(LIMITS, clients, turn)) for turn in (1, 2))
-        assert shape(first) == shape(second) and len(first) == 2 * clients + 6
+        assert shape(first) == shape(second) and len(first) == max(2 * clients + 6, 32)
         for one, other in zip(first, second, strict=True):
             assert one.token_ids(1000) != other.token_ids(1000)
         assert all(0 < prompt <= 1024 and output >= 4 for prompt, output in shape(first))

@@ -24,6 +24,9 @@ from octavo.workload.request import Part, Request
 __all__ = ["limits_told", "listening", "run_probe", "traffic"]
 
 _ROOM = 64
+_PROMPTS = 32
+"""At least, for each number of clients: short prompts that come one by one beside a few streams are what most servers
+compute most of the time, and with a prompt's few steps the fit cannot tell its tokens from those of decodes."""
 _SETTLE_S = 0.6
 """Until what was told last has been read."""
 
@@ -89,7 +92,7 @@ def traffic(limits: Limits, clients: int, turn: int) -> Iterator[Request]:
     chance = random.Random(clients)
     longest = min(limits.max_model_len, limits.num_blocks * limits.block_size // 2) - _ROOM
     beginnings = [tokens for tokens in BEGINNINGS if tokens < longest // 2]
-    for place in range(2 * clients + 6):
+    for place in range(max(2 * clients + 6, _PROMPTS)):
         parts: tuple[Part, ...] = ()
         if beginnings and chance.random() < 0.4:
             tokens = chance.choice(beginnings)
