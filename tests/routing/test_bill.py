@@ -35,6 +35,7 @@ def test_a_long_prompt_has_other_prices() -> None:
             {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}},
             Usage(5, 4, 2),
         ),
+        ({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}}, Usage(5, 5)),
         ({"prompt_tokens": 5, "prompt_tokens_details": None}, Usage(5)),
         ({"prompt_tokens": "5"}, None),
         ({}, None),

@@ -55,4 +55,4 @@ def usage_of(answer: Any) -> Usage | None:
     if not isinstance(counts[0], int):
         return None
     given, cached, output = (value if isinstance(value, int) and value > 0 else 0 for value in counts)
-    return Usage(given, cached, output)
+    return Usage(given, min(cached, given), output)  # what was not sent was not cached
