@@ -26,6 +26,12 @@ def test_a_prompt_may_come_from_standard_input(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"def f(x): return x\n")))
     assert run(["route", "decide", "-"]) == 0
     assert "large: abstains" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"na\xefve")))
+    assert run(["route", "decide", "-"]) == 2
+    assert "no UTF-8 text (its byte 2 is 0xef)" in capsys.readouterr().err
+    monkeypatch.setattr("octavo.cli.route_run.MAX_PROMPT_BYTES", 7)  # within the second letter é
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("Un été, né".encode())))
+    assert run(["route", "decide", "-"]) == 0
 
 
 @pytest.mark.slow

@@ -72,7 +72,8 @@ def test_a_page_can_read_answers_streams_and_every_error(open_to_pages: Server) 
         assert "origin" in answer.headers["vary"].lower()
         exposed = answer.headers["access-control-expose-headers"]
         assert all(
-            name in exposed for name in ("x-request-id", "retry-after", "x-ratelimit-remaining-tokens")
+            name in exposed
+            for name in ("x-request-id", "retry-after", "x-ratelimit-remaining-tokens", "x-octavo-tier")
         )
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from rich.console import Console
@@ -261,10 +261,24 @@ def _run(
     return _Run(title, float(strange.mean()), kept, dict(zip(tried.tiers, off, strict=True)), parts)
 
 
+def _read(stream: BinaryIO) -> str:
+    """As much of a prompt as is looked at. Raises InvalidParameter for what is no text."""
+    data = stream.read(MAX_PROMPT_BYTES)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        if len(data) == MAX_PROMPT_BYTES and error.end == len(data):  # a letter is cut in two
+            return data[: error.start].decode()
+        raise InvalidParameter(
+            f"The prompt is no UTF-8 text (its byte {error.start} is 0x{data[error.start]:02x}); convert it first.",
+            "prompt",
+        ) from None
+
+
 def decide_prompt(prompt: str, policy: str, threshold: float | None, *, json: bool) -> None:
     """`octavo route decide`."""
     if prompt == "-":
-        prompt = sys.stdin.buffer.read(MAX_PROMPT_BYTES).decode("utf-8", "replace")
+        prompt = _read(sys.stdin.buffer)
     if not prompt.strip():
         raise InvalidParameter("The prompt is empty; there is nothing to decide.", "prompt")
     if threshold is not None and not math.isfinite(threshold):

@@ -144,7 +144,7 @@ def _show(tiers: Tiers) -> None:
     from rich.table import Table
 
     who = f"{tiers.deciding.policy} decides" if tiers.deciding else f"the default is {tiers.general.default}"
-    table = Table(title=f"{len(tiers.all)} tiers, {who}")
+    table = Table(title=f"{len(tiers.all)} tier{'s' * (len(tiers.all) != 1)}, {who}")
     for name in ("tier", "where", "model", "context", "abilities", "price in, cached, out", "then"):
         table.add_column(name)
     for tier in tiers.all:

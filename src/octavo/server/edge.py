@@ -26,6 +26,9 @@ EXPOSED_HEADERS = (
     "x-request-id",
     "x-should-retry",
     *(
+        f"x-octavo-{name}" for name in ("attempts", "cost", "policy", "reason", "score", "tier")
+    ),  # of a gateway
+    *(
         f"{whose}-{which}-{what}"
         for whose, which, what in (
             *product(("x-ratelimit",), ("limit", "remaining", "reset"), ("requests", "tokens")),
